@@ -16,6 +16,7 @@ import yaml
 
 from shardherd.core.model.event_reasons import EVENTS, REBALANCES
 from shardherd.core.model.reasons import CONDITIONS, REASONS, SCALING, STUCK_SHARDS
+from shardherd.core.model.verdicts import MEANINGS as VERDICTS
 from shardherd.inspect.commands import EXIT
 from shardherd.source.security.kafka_settings import SETTINGS
 from shardherd.spark.option_table import OPTIONS, Mode
@@ -152,6 +153,7 @@ TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "scaling": scaling_table,
         "stuck shards": stuck_shards_table,
         "events": lambda: meanings("Event", EVENTS),
+        "verdicts": lambda: meanings("verdict", {verdict.value: text for verdict, text in VERDICTS.items()}),
         "rebalances": lambda: meanings("reason", REBALANCES),
     },
     MODULES: {"modules": modules_tables},

@@ -188,6 +188,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.page.history import History, Recorder
     from shardherd.page.serving import PageServer, Views
     from shardherd.telemetry.collector import GroupCollector, MetricsServer
+    from shardherd.telemetry.kafka_names import KafkaNames
     from shardherd.telemetry.metrics import OperatorMetrics
     from shardherd.telemetry.scrapers import Scrapers, token_in
 
@@ -277,9 +278,11 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     metrics.leader.set(1)
     if identity.pod_uid:
         stack.callback(asyncio.create_task(pods.lead(certain), name="label").cancel)
-    registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
+    coordination, limit = server.coordination, settings.telemetry.shard_series_limit
+    registry.register(GroupCollector(coordination.views, limit))
+    if settings.telemetry.kafka_names:
+        registry.register(KafkaNames(coordination.views, server.kafka_groups, limit))
     if settings.page_port:
-        coordination = server.coordination
         stack.callback(Recorder(history, coordination.views).close)
         made = Views(cache.groups, coordination.view, history, clock, version("shardherd"))
         stack.callback(PageServer(settings.page_port, made, "0.0.0.0").close)

@@ -110,6 +110,7 @@ class TelemetrySettings:
     metrics_token_file: a file with the token that scrapers must show, read at each scrape. Default empty: anybody may scrape.
     shard_series_limit: a group with more shards than this is exported as a whole only, not by shard. Default 10,000, with five
         series each: what a Prometheus of common size takes. 0: never by shard.
+    kafka_names: whether groups are exported under the names of kafka_exporter, too. Default false.
     """
 
     metrics_port: int = 9090
@@ -117,6 +118,7 @@ class TelemetrySettings:
     log_level: str = "INFO"
     shard_series_limit: int = 10_000
     metrics_token_file: str = ""
+    kafka_names: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             metrics_port=read.port("SHARDHERD_METRICS_PORT", 9090),
             metrics_token_file=read.text("SHARDHERD_METRICS_TOKEN_FILE", ""),
             shard_series_limit=read.whole("SHARDHERD_SHARD_SERIES_LIMIT", 10_000, least=0),
+            kafka_names=read.choice("SHARDHERD_KAFKA_EXPORTER_NAMES", "false", ("true", "false")) == "true",
             log_format=read.choice("SHARDHERD_LOG_FORMAT", "json", ("json", "text")),
             log_level=read.choice("SHARDHERD_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
         ),

@@ -126,7 +126,11 @@ def test_the_operator_serves_where_it_has_rights(cluster: Cluster, options: tupl
 
 
 def test_the_operator_understands_the_settings_that_it_is_given(cluster: Cluster) -> None:
-    manifests = rendered(cluster, "--set", "lease.duration=30,api.port=1080,log.format=text,watchNamespaces={a,b}")
+    manifests = rendered(
+        cluster,
+        "--set",
+        "lease.duration=30,api.port=1080,log.format=text,watchNamespaces={a,b},metrics.kafkaExporterNames=true",
+    )
     container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
     environment = {item["name"]: item.get("value", f"from {item['name']}") for item in container["env"]}
     settings = load(environment)
@@ -134,6 +138,7 @@ def test_the_operator_understands_the_settings_that_it_is_given(cluster: Cluster
     assert settings.tls == TlsSettings("auto", 8443, "shardherd-tls", accept_plain=False)
     assert (settings.lease.duration, settings.lease.renew_deadline, settings.lease.retry) == (30.0, 10.0, 2.0)
     assert (settings.telemetry.log_format, settings.watch_namespaces) == ("text", ("a", "b"))
+    assert settings.telemetry.kafka_names
     known = set(re.findall(r"SHARDHERD_[A-Z_]+", (ROOT / "operator" / "shardherd" / "settings.py").read_text()))
     assert set(environment) <= known
 

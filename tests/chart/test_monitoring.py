@@ -124,6 +124,14 @@ CASES = [
         GROUP,
     ),
     case(
+        "ShardherdShardStalled",
+        "15m",
+        of_group("shardherd_group_shards_by_verdict", verdict="Stalled"),
+        "2x30",
+        "0x10 1x5 0x15",
+        GROUP,
+    ),
+    case(
         "ShardherdFencedCheckpoints", "20m", of_group("shardherd_checkpoints_total", result="fenced"), "0+1x30", "4x30", GROUP
     ),
     case("ShardherdRebalanceStorm", "30m", of_group("shardherd_rebalances_total", reason="Joined"), "0+3x40", "0+1x40", GROUP),
@@ -170,7 +178,7 @@ class TestAlerts:
         return tmp_path
 
     def test_promtool_accepts_the_rules(self, files: Path) -> None:
-        assert "15 rules found" in promtool("check", "rules", str(files / "rules.yaml"))
+        assert "16 rules found" in promtool("check", "rules", str(files / "rules.yaml"))
 
     def test_each_fires_when_it_should_and_only_then(self, chart: Chart, files: Path) -> None:
         assert {case.alert for case in CASES} == set(alerts(chart))
@@ -274,7 +282,7 @@ def test_alerts_and_dashboard_use_only_metrics_and_labels_that_there_are(chart: 
     known = known_series()
     assert {name for name, _ in used} - set(known) - recorded == set()
     assert [(name, label) for name, label in used if label and label not in known[name]] == []
-    assert len({name for name, _ in used}) > 20
+    assert len({name for name, _ in used}) > 40
 
 
 class TestMonitors:

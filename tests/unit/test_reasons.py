@@ -29,6 +29,7 @@ OTHERS = {
     ("core/model/errors.py", "OwnershipDamaged"): "an error's code",
     ("core/planning/observed.py", "External"): "a mode of scaling",
     ("core/planning/observed.py", "Fixed"): "a mode of scaling",
+    ("core/model/verdicts.py", "Stalled"): "a verdict on how a shard is read",
 }
 """What is spelt as a reason and is something else."""
 

@@ -1,7 +1,8 @@
-"""Reads the timestamps of the oldest records that a group has not checkpointed, and adds their age to its views.
+"""Looks at a group's lag every few seconds: how old it is, and how each shard is read; and adds both to the group's views.
 
-Called by the group's runner. What to look at and what follows from it is `core.group.ages`. That a look fails withholds
-nothing: it is counted and logged, and the age is shown for as long as it may be.
+Called by the group's runner. Which records' timestamps are read and what follows from them is `core.group.ages`, what is said
+of the shards `core.planning.verdicts`. That a look at records fails withholds nothing: it is counted and logged, and the age is
+shown for as long as it may be. No heartbeat comes by here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from shardherd.coordinator.timed import Timed
 from shardherd.core.group.ages import Ages, unread
 from shardherd.core.group.group import Group
 from shardherd.core.model.nouns import GroupIdentity, GroupView
+from shardherd.core.planning.verdicts import History, looked
 from shardherd.ports import ShardSource, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -43,10 +45,14 @@ class LagAge:
         self._group = group
         self._timed = Timed(ports, identity)
         self._ages = Ages()
+        self._history: History | None = None
 
     def shown(self, view: GroupView) -> GroupView:
-        """The view, with the age. From any thread."""
-        return replace(view, lag_seconds=self._ages.seconds(unread(view), self._clock.now(), self._clock.wall()))
+        """The view, with the age and the verdicts. From any thread."""
+        seconds, history = self._ages.seconds(unread(view), self._clock.now(), self._clock.wall()), self._history
+        if history is None:
+            return replace(view, lag_seconds=seconds)
+        return replace(view, lag_seconds=seconds, verdict=history.verdict, verdicts=history.said)
 
     async def work(self, source: ShardSource) -> None:
         """Look for ever."""
@@ -59,10 +65,16 @@ class LagAge:
 
     async def look(self, group: Group, source: ShardSource, waited: float) -> float:
         """One look, `waited` seconds after the one before. How many seconds to wait for the next."""
-        begun = self._clock.now()
-        view = unread(group.view(begun, self._clock.wall()))
+        begun, wall = self._clock.now(), self._clock.wall()
+        seen = group.view(begun, wall)
+        view = unread(seen)
         wanted = self._ages.wanted(view, begun)
+        # What waits meanwhile, heartbeats of a large group, comes between the two.
         took = self._clock.now() - begun
+        await asyncio.sleep(0)
+        begun = self._clock.now()
+        self._history = looked(self._history, seen, begun, wall)
+        took += self._clock.now() - begun
         try:
             answers = await self._timed("written_at", lambda: source.written_at(wanted)) if wanted else {}
         except SourceUnavailableError as error:

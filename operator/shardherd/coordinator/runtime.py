@@ -146,6 +146,10 @@ class Runtime:
         views = {runner.spec.identity: runner.view() for runner in tuple(self._groups.values())}
         return {identity: view for identity, view in views.items() if view is not None}
 
+    def kafka_groups(self) -> Mapping[GroupIdentity, str]:
+        """The groups' names in Kafka. From any thread."""
+        return {runner.spec.identity: runner.spec.source.group_id for runner in tuple(self._groups.values())}
+
     def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
         """Proof of death, for the group to act upon."""
         runner = self._groups.get((group.namespace, group.name))

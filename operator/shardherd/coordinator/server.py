@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -15,6 +15,7 @@ from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runtime import Runtime
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import Coordination
 
 __all__ = ["CoordinatorPorts", "CoordinatorServer", "Tls"]
@@ -99,6 +100,10 @@ class CoordinatorServer:
         if self._coordination is None:
             raise RuntimeError("the coordinator is not started")
         return self._coordination
+
+    def kafka_groups(self) -> Mapping[GroupIdentity, str]:
+        """The groups' names in Kafka. From any thread."""
+        return self._runtime.kafka_groups()
 
     async def start(self) -> None:
         """Listen. Raises OSError if the port is taken."""

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardherd.core.model.nouns import GroupView, ShardState, ShardView
+from shardherd.core.model.nouns import GroupView, ShardId, ShardState, ShardView
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
+from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning.listing import GROUP_HEADS, condition, group_row
 from shardherd.inspect.answers import Answer, Section, keyed, notes
 from shardherd.inspect.observed import InspectError, Observed, identity_of
@@ -16,9 +17,15 @@ from shardherd.inspect.observed import InspectError, Observed, identity_of
 EVENTS = 5
 """The last of them are shown with a group."""
 
+MOST = 10
+"""Shards that `lag` shows."""
+
 _GROUPS = ("namespace", "name", "ready", "reason", "message", "mode", "consumers", "desired", "shards", "lag", "epoch")
-_SHARDS = ("shard", "state", "holder", "next", "epoch", "position", "end", "lag", "since", "zone")
-_NO_ENDS = "Ends, lags and times are the coordinator's to tell: name it by --api. Positions are copies, up to 10 minutes old."
+_SHARDS = ("shard", "state", "holder", "next", "epoch", "position", "end", "lag", "verdict", "since", "zone")
+_NO_ENDS = (
+    "Ends, lags, verdicts and times are the coordinator's to tell: name it by --api. "
+    "Positions are copies, up to 10 minutes old."
+)
 
 
 def groups(resources: Sequence[Mapping[str, Any]]) -> Answer:
@@ -80,9 +87,10 @@ def shards(observed: Observed, only: str | None = None) -> Answer:
             f" {', '.join(states)}",
             4,
         )
-    rows = tuple(_shard(observed, shard) for shard in chosen)
+    verdicts = _verdicts(observed)
+    rows = tuple(_shard(observed, shard, verdicts.get(shard.shard)) for shard in chosen)
     section = Section(
-        heads=("SHARD", "STATE", "HOLDER", "NEXT", "EPOCH", "POSITION", "END", "LAG", "SINCE", "ZONE"),
+        heads=("SHARD", "STATE", "HOLDER", "NEXT", "EPOCH", "POSITION", "END", "LAG", "VERDICT", "SINCE", "ZONE"),
         rows=rows,
         wide=frozenset({"ZONE"}),
         none=_no_shards(observed) if only is None else f"No shard is in state {only}, or held by it.",
@@ -107,28 +115,33 @@ def lag(observed: Observed) -> Answer:
         rate["consumed"],
         rate["consumer"],
         _caught_up(reported.get("records"), rate["produced"], rate["consumed"]),
+        picture.verdict.value if observed.view is not None else None,
     )
-    heads = ("GROUP", "LAG", "LAG-S", "PRODUCED/S", "CONSUMED/S", "CONSUMER/S", "READ IN")
+    heads = ("GROUP", "LAG", "LAG-S", "PRODUCED/S", "CONSUMED/S", "CONSUMER/S", "READ IN", "VERDICT")
     by_consumer: dict[str, list[int]] = {}
     for shard in picture.shards:
         if shard.lag_records is not None and shard.present:
             by_consumer.setdefault(shard.holder or "nobody", []).append(shard.lag_records)
     consumers = tuple((name, len(lags), sum(lags), max(lags)) for name, lags in sorted(by_consumer.items()))
-    most = sorted((s for s in picture.shards if s.lag_records and s.present), key=lambda s: -(s.lag_records or 0))[:10]
-    rows = tuple((shard.shard, shard.holder, shard.checkpoint, shard.end, shard.lag_records) for shard in most)
+    rows = tuple(_worst(observed, picture))
+    counts = Counter(_verdicts(observed).values())
+    verdicts = tuple((verdict.value, counts[verdict]) for verdict in Verdict if counts[verdict])
+    shard_heads = ("SHARD", "HOLDER", "POSITION", "END", "LAG", "VERDICT", "SINCE")
     sections = (
         Section(heads=heads, rows=(row,)),
+        Section(heads=("VERDICT", "SHARDS"), rows=verdicts) if len(verdicts) > 1 else Section(),
         Section(heads=("CONSUMER", "SHARDS", "LAG", "MOST OF A SHARD"), rows=consumers) if consumers else Section(),
-        Section(heads=("SHARD", "HOLDER", "POSITION", "END", "LAG"), rows=rows) if rows else Section(),
+        Section(heads=shard_heads, rows=rows) if rows else Section(),
         Section(lines=() if observed.view is not None else (_NO_ENDS,)),
         notes(observed.unseen),
     )
-    names = ("group", "records", "seconds", "producedPerSecond", "consumedPerSecond", "consumerPerSecond", "readIn")
+    names = ("group", "records", "seconds", "producedPerSecond", "consumedPerSecond", "consumerPerSecond", "readIn", "verdict")
     data = {
         **dict(zip(names, row, strict=True)),
         "live": observed.view is not None,
+        "verdicts": dict(verdicts),
         "consumers": keyed(("consumer", "shards", "lag", "mostOfAShard"), consumers),
-        "shards": keyed(("shard", "holder", "position", "end", "lag"), rows),
+        "shards": keyed(("shard", "holder", "position", "end", "lag", "verdict", "since"), rows),
     }
     return Answer(data, sections)
 
@@ -145,6 +158,20 @@ def positions(observed: Observed) -> Answer:
         "offsets": {str(row[0]): row[1] for row in rows if row[1] is not None},
     }
     return Answer(data, (section, Section(lines=() if live or not rows else (_NO_ENDS,)), notes(observed.unseen)))
+
+
+def _worst(observed: Observed, picture: GroupView) -> list[tuple[object, ...]]:
+    """The shards with something to read: first those of the worst verdict, then those of the largest lag."""
+    verdicts, since = _verdicts(observed), {each.shard: each.since for each in picture.verdicts}
+    lagging = [shard for shard in picture.shards if shard.lag_records and shard.present]
+    order = {verdict: at for at, verdict in enumerate(Verdict)}
+    lagging.sort(key=lambda shard: (order[verdicts.get(shard.shard, Verdict.OK)], -(shard.lag_records or 0)))
+    rows: list[tuple[object, ...]] = []
+    for shard in lagging[:MOST]:
+        verdict, at = verdicts.get(shard.shard), since.get(shard.shard)
+        said = (None if verdict is None else verdict.value, None if at is None else rfc3339(at))
+        rows.append((shard.shard, shard.holder, shard.checkpoint, shard.end, shard.lag_records, *said))
+    return rows
 
 
 def known_names(picture: GroupView) -> set[str]:
@@ -187,7 +214,15 @@ def _consumer(observed: Observed, picture: GroupView) -> list[tuple[object, ...]
     return rows
 
 
-def _shard(observed: Observed, shard: ShardView) -> tuple[object, ...]:
+def _verdicts(observed: Observed) -> dict[ShardId, Verdict]:
+    """How each shard that is still read is read, as the coordinator says; nobody stores it."""
+    if observed.view is None:
+        return {}
+    read = (each.shard for each in observed.view.shards if each.present and each.state is not ShardState.OVER)
+    return observed.view.verdicts_of(read)
+
+
+def _shard(observed: Observed, shard: ShardView, verdict: Verdict | None) -> tuple[object, ...]:
     live = observed.view is not None
     return (
         shard.shard,
@@ -198,6 +233,7 @@ def _shard(observed: Observed, shard: ShardView) -> tuple[object, ...]:
         shard.checkpoint,
         shard.end,
         shard.lag_records,
+        verdict.value if verdict is not None else None,
         rfc3339(observed.wall - shard.state_age) if live else None,
         shard.zone or None,
     )

@@ -7,7 +7,6 @@ only there can SIGTERM become a drain, and only then does the stream reader's pr
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -26,13 +25,13 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from shardherd.spark import driver_logs
 from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.workers import forked_ready
-from shardherd.telemetry.logs import TextFormatter
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
@@ -56,7 +55,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     if SparkContext._active_spark_context is not None:
         raise SessionError("shardherd.spark.session() must be called before any SparkContext is made in this process")
     pod = read_pod(os.environ)
-    _log_to_stderr()
+    driver_logs.set_up(pod, driver_logs.log_format({**pod.spark_conf, **(conf or {})}))
     os.environ[SOCKET_VARIABLE] = str(pod.socket)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     runtime = AgentRuntime(pod)
@@ -77,7 +76,8 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
 
 def session_conf(pod: Pod, conf: Mapping[str, str]) -> dict[str, str]:
     """All that the session is made with: of what shardherd, the group's sparkConf and the application say, the last wins."""
-    return guarded(forked_ready({**spark_conf(pod), **pod.spark_conf, **conf}))
+    said = {**pod.spark_conf, **conf}
+    return guarded(forked_ready({**spark_conf(pod), **driver_logs.spark_conf(pod, driver_logs.log_format(said)), **said}))
 
 
 def spark_conf(pod: Pod) -> dict[str, str]:
@@ -164,17 +164,6 @@ def _number_of_executors(pod: Pod) -> dict[str, str]:
         "spark.dynamicAllocation.minExecutors": str(executors.least),
         "spark.dynamicAllocation.maxExecutors": str(executors.instances),
     }
-
-
-def _log_to_stderr() -> None:
-    """The agent's log, unless the application has set up logging of its own."""
-    logger = logging.getLogger("shardherd")
-    if logger.handlers or logging.getLogger().handlers:
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(TextFormatter())
-    logger.addHandler(handler)
-    logger.setLevel(os.environ.get("SHARDHERD_LOG_LEVEL", "INFO").upper())
 
 
 class _ProgressListener(StreamingQueryListener):

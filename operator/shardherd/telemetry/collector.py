@@ -7,6 +7,7 @@ shards altogether where a group has too many of them. Holds no state: what a scr
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
@@ -16,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
+from shardherd.core.model.verdicts import Verdict
 from shardherd.telemetry import metrics
 from shardherd.telemetry.metrics import Metric
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers
@@ -28,6 +30,7 @@ _GAUGES = (
     metrics.SHARD_END,
     metrics.SHARD_OWNER,
     metrics.SHARD_STATE_AGE,
+    metrics.SHARD_VERDICT,
     metrics.GROUP_LAG,
     metrics.GROUP_MAX_LAG,
     metrics.GROUP_END,
@@ -36,6 +39,7 @@ _GAUGES = (
     metrics.GROUP_TRANSFER,
     metrics.GROUP_SERIES_OMITTED,
     metrics.GROUP_SHARDS,
+    metrics.GROUP_VERDICTS,
     metrics.GROUP_EPOCH,
     metrics.GROUP_CONSUMERS,
     metrics.GROUP_SOURCE_REACHABLE,
@@ -102,6 +106,13 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
     add(metrics.GROUP_SERIES_OMITTED, len(read) - len(shown))
     for state in ShardState:
         add(metrics.GROUP_SHARDS, view.shards_in(state), state.value)
+    verdicts = view.verdicts_of(shard.shard for shard in read)
+    for shard in shown:
+        if (verdict := verdicts[shard.shard]) not in (Verdict.OK, Verdict.UNKNOWN):
+            add(metrics.SHARD_VERDICT, 1, shard.shard, verdict.value)
+    counts = Counter(verdicts.values())
+    for verdict in Verdict:
+        add(metrics.GROUP_VERDICTS, counts[verdict], verdict.value)
     add(metrics.GROUP_EPOCH, view.group_epoch)
     add(metrics.GROUP_CONSUMERS, len(view.consumers))
     add(metrics.GROUP_SOURCE_REACHABLE, 1 if view.source_reachable else 0)

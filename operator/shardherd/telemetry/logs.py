@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +34,14 @@ def fields(
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record: time (RFC 3339, UTC), level, logger, message, our fields, and the exception."""
+    """One JSON object a record: time (RFC 3339, UTC), level, logger, message, our fields, and the exception.
+
+    `always` are fields that every record has, unless it says something else itself.
+    """
+
+    def __init__(self, always: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._always = dict(always or {})
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -41,6 +49,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
+            **self._always,
         }
         entry.update({name: record.__dict__[name] for name in FIELDS if name in record.__dict__})
         if record.exc_info:

@@ -93,6 +93,16 @@ SHARD_OWNER = Metric("shardherd_shard_owner_info", "Who holds a shard; always 1.
 SHARD_STATE_AGE = Metric(
     "shardherd_shard_unowned_seconds", "For how long a shard that should be read has had no holder.", (*PICTURE, "shard")
 )
+SHARD_VERDICT = Metric(
+    "shardherd_shard_verdict_info",
+    "How a shard is read, where that is neither OK nor Unknown: Stalled, Stopped, Lagging or Rewound; always 1.",
+    (*PICTURE, "shard", "verdict"),
+)
+GROUP_VERDICTS = Metric(
+    "shardherd_group_shards_by_verdict",
+    "Shards by how they are read: Stalled, Stopped, Lagging, Rewound, Unknown, OK.",
+    (*PICTURE, "verdict"),
+)
 GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", PICTURE)
 GROUP_MAX_LAG = Metric("shardherd_group_max_lag_records", "The largest lag of a single shard.", PICTURE)
 GROUP_END = Metric("shardherd_group_end_offset", "Sum of the ends of all shards: its rate is what is written.", PICTURE)

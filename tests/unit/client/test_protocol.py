@@ -34,8 +34,10 @@ from shardherd.core.model.nouns import (
     ShardCheckpoint,
     ShardId,
     ShardState,
+    ShardVerdict,
     ShardView,
 )
+from shardherd.core.model.verdicts import Verdict
 
 RUN = Incarnation("uid-0", 3)
 NAME = ConsumerId("clicks-0")
@@ -88,6 +90,8 @@ VIEW = GroupView(
     superseded=((NAME, "uid-old"),),
     silent=((ConsumerId("clicks-1"), RUN),),
     lag_seconds=640,
+    verdict=Verdict.STALLED,
+    verdicts=(ShardVerdict(SHARD, Verdict.STALLED, Seconds(1_700_000_000.5)),),
 )
 
 

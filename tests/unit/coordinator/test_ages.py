@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shardherd.adapters.memory import MemoryConnector, MemoryKafka
+from shardherd.coordinator import ages
 from shardherd.coordinator.ages import LagAge
 from shardherd.core.model.nouns import ShardId
+from shardherd.core.model.verdicts import Verdict
 from shardherd.ports import SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
@@ -117,3 +119,34 @@ async def test_a_look_that_hangs_keeps_nobody_from_seeing_the_group(rig: Rig) ->
     assert (rig.view.lag_seconds, rig.view.shards[0].lag_records) == (None, 6)
     gate.set()
     await drain()
+
+
+async def test_how_shards_are_read_is_in_every_picture(rig: Rig) -> None:
+    write(rig, 10, ago=640.0)
+    (consumer,) = await rig.serving()
+    assert (rig.view.verdict, rig.view.verdicts) == (Verdict.UNKNOWN, ())
+    await rig.becomes(lambda: [each.verdict for each in rig.view.verdicts] == [Verdict.UNKNOWN])
+
+    await consumer.commit(4)
+    await rig.becomes(lambda: (rig.view.verdict, rig.view.verdicts) == (Verdict.OK, ()))
+
+    for _ in range(5):
+        await consumer.heartbeat()
+        await rig.serve(20.0)
+    await rig.becomes(lambda: (rig.view.verdict, [each.shard for each in rig.view.verdicts]) == (Verdict.STALLED, [SHARD]))
+
+    await consumer.commit(10)
+    await rig.becomes(lambda: (rig.view.verdict, rig.view.verdicts) == (Verdict.OK, ()))
+
+
+async def test_a_heartbeat_judges_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(rig, 10, ago=640.0)
+    (consumer,) = await rig.serving()
+    await rig.becomes(lambda: rig.view.lag_seconds == 640)
+    looks: list[float] = []
+    monkeypatch.setattr(ages, "looked", lambda *_: looks.append(rig.clock.now()))
+
+    for _ in range(100):
+        await consumer.heartbeat()
+
+    assert looks == []

@@ -197,3 +197,9 @@ def test_nothing_is_deleted_of_what_a_look_shows_again() -> None:
     asyncio.run(cleaning.remind(forget, spec))
     asyncio.run(cleaning.remind(forget, spec))
     assert deleted == ["u/2"]
+
+
+async def test_the_groups_are_told_by_their_names_in_kafka(rig: Rig) -> None:
+    assert rig.runtime.kafka_groups() == {}
+    await rig.serving()
+    assert rig.runtime.kafka_groups() == {IDENTITY: "demo.clicks"}

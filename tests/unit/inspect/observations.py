@@ -18,6 +18,7 @@ from shardherd.core.model.nouns import (
     ShardState,
     ShardView,
 )
+from shardherd.core.model.verdicts import Verdict
 from shardherd.inspect.observed import Happened, Observed
 from tests.unit.local.manifests import Json, group
 
@@ -134,7 +135,7 @@ def live(*shards: ShardView, **fields: Any) -> GroupView:
         )
         for name in ("clicks-0", "clicks-1")
     )
-    values: dict[str, Any] = {"source_reachable": True, "discovered": True, **fields}
+    values: dict[str, Any] = {"source_reachable": True, "discovered": True, "verdict": Verdict.OK, **fields}
     return GroupView(3, 7, shards, consumers, **values)
 
 

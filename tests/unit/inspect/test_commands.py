@@ -81,8 +81,8 @@ def test_a_group_is_read_from_what_is_stored(api: PlayedApi, said: Any) -> None:
     assert (code, out.splitlines()[:2]) == (
         0,
         [
-            "SHARD     STATE     HOLDER    NEXT      EPOCH  POSITION  END  LAG  SINCE",
-            "clicks/1  TRANSFER  clicks-0  clicks-1  2      101       -    -    -",
+            "SHARD     STATE     HOLDER    NEXT      EPOCH  POSITION  END  LAG  VERDICT  SINCE",
+            "clicks/1  TRANSFER  clicks-0  clicks-1  2      101       -    -    -        -",
         ],
     )
 

@@ -59,8 +59,8 @@ def test_the_same_commands_show_it(said: Any) -> None:
     code, out, err = said("shards", "clicks")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [
-        "SHARD      STATE          HOLDER    NEXT  EPOCH  POSITION  END  LAG  SINCE",
-        "clicks/0   ALREADY_ALLOC  clicks-0  -     1      -         -    -    -",
+        "SHARD      STATE          HOLDER    NEXT  EPOCH  POSITION  END  LAG  VERDICT  SINCE",
+        "clicks/0   ALREADY_ALLOC  clicks-0  -     1      -         -    -    -        -",
     ]
     assert out.splitlines()[-1] == "Not read: the coordinator: no operator runs, start it by `shardherd local up`"
     assert (

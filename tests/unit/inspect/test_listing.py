@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from shardherd.core.model.nouns import ShardState
+from shardherd.core.model.messages import Seconds
+from shardherd.core.model.nouns import ShardId, ShardState, ShardVerdict
+from shardherd.core.model.verdicts import Verdict
 from shardherd.inspect import listing
 from shardherd.inspect.observed import InspectError
 from tests.unit.inspect.observations import live, observed, pod, record, resource, seen
 
-COPIES = "Ends, lags and times are the coordinator's to tell: name it by --api. Positions are copies, up to 10 minutes old."
+COPIES = (
+    "Ends, lags, verdicts and times are the coordinator's to tell: name it by --api. "
+    "Positions are copies, up to 10 minutes old."
+)
+SHARDS = ("shard", "state", "holder", "next", "epoch", "position", "end", "lag", "verdict", "since", "zone")
+
+
+def said(number: int, verdict: Verdict) -> ShardVerdict:
+    return ShardVerdict(ShardId(f"clicks/{number}"), verdict, Seconds(1_700_000_000.0 - 90.0))
 
 
 def test_groups_have_a_row_each_and_more_of_it_where_that_is_wanted() -> None:
@@ -100,37 +112,36 @@ def test_shards_are_listed_in_their_natural_order_as_they_are_stored() -> None:
     answer = listing.shards(observed(moving))
 
     assert answer.text() == (
-        "SHARD      STATE          HOLDER    NEXT      EPOCH  POSITION  END  LAG  SINCE\n"
-        "clicks/0   ALREADY_ALLOC  clicks-0  -         1      100       -    -    -\n"
-        "clicks/2   NOT_ALLOC      -         -         3      102       -    -    -\n"
-        "clicks/3   OVER           -         -         4      103       -    -    -\n"
-        "clicks/10  TRANSFER       clicks-0  clicks-1  11     101       -    -    -\n"
+        "SHARD      STATE          HOLDER    NEXT      EPOCH  POSITION  END  LAG  VERDICT  SINCE\n"
+        "clicks/0   ALREADY_ALLOC  clicks-0  -         1      100       -    -    -        -\n"
+        "clicks/2   NOT_ALLOC      -         -         3      102       -    -    -        -\n"
+        "clicks/3   OVER           -         -         4      103       -    -    -        -\n"
+        "clicks/10  TRANSFER       clicks-0  clicks-1  11     101       -    -    -        -\n"
         "\n"
         f"{COPIES}\n"
     )
 
 
 def test_the_coordinator_adds_ends_lags_and_times() -> None:
-    there = live(seen(0, "clicks-0", lag=50, zone="a"), seen(1, None, age=30.0, present=False), seen(2, "clicks-1"))
+    shards = seen(0, "clicks-0", lag=50, zone="a"), seen(1, None, age=30.0, present=False), seen(2, "clicks-1")
+    there = live(*shards, verdict=Verdict.STALLED, verdicts=(said(0, Verdict.STALLED),))
     answer = listing.shards(observed(view=there))
 
     assert answer.text(wide=True) == (
-        "SHARD     STATE             HOLDER    NEXT  EPOCH  POSITION  END  LAG  SINCE                 ZONE\n"
-        "clicks/0  ALREADY_ALLOC     clicks-0  -     1      100       150  50   2023-11-14T22:12:20Z  a\n"
-        "clicks/1  NOT_ALLOC (gone)  -         -     2      100       100  0    2023-11-14T22:12:50Z  -\n"
-        "clicks/2  ALREADY_ALLOC     clicks-1  -     3      100       100  0    2023-11-14T22:12:20Z  -\n"
+        "SHARD     STATE             HOLDER    NEXT  EPOCH  POSITION  END  LAG  VERDICT  SINCE                 ZONE\n"
+        "clicks/0  ALREADY_ALLOC     clicks-0  -     1      100       150  50   Stalled  2023-11-14T22:12:20Z  a\n"
+        "clicks/1  NOT_ALLOC (gone)  -         -     2      100       100  0    -        2023-11-14T22:12:50Z  -\n"
+        "clicks/2  ALREADY_ALLOC     clicks-1  -     3      100       100  0    OK       2023-11-14T22:12:20Z  -\n"
     )
     assert answer.data == {
         "group": "shop/clicks",
         "live": True,
         "shards": [
-            dict(
-                zip(("shard", "state", "holder", "next", "epoch", "position", "end", "lag", "since", "zone"), row, strict=True)
-            )
+            dict(zip(SHARDS, row, strict=True))
             for row in (
-                ("clicks/0", "ALREADY_ALLOC", "clicks-0", None, 1, 100, 150, 50, "2023-11-14T22:12:20Z", "a"),
-                ("clicks/1", "NOT_ALLOC (gone)", None, None, 2, 100, 100, 0, "2023-11-14T22:12:50Z", None),
-                ("clicks/2", "ALREADY_ALLOC", "clicks-1", None, 3, 100, 100, 0, "2023-11-14T22:12:20Z", None),
+                ("clicks/0", "ALREADY_ALLOC", "clicks-0", None, 1, 100, 150, 50, "Stalled", "2023-11-14T22:12:20Z", "a"),
+                ("clicks/1", "NOT_ALLOC (gone)", None, None, 2, 100, 100, 0, None, "2023-11-14T22:12:50Z", None),
+                ("clicks/2", "ALREADY_ALLOC", "clicks-1", None, 3, 100, 100, 0, "OK", "2023-11-14T22:12:20Z", None),
             )
         ],
     }
@@ -164,19 +175,40 @@ def test_a_group_whose_shards_are_not_known_says_why() -> None:
 def test_lag_is_the_groups_by_its_status_and_that_of_consumers_and_shards_by_the_coordinator() -> None:
     there = live(seen(0, "clicks-0", lag=50), seen(1, "clicks-0", lag=5), seen(2, "clicks-1"), seen(3, None, lag=7))
     assert listing.lag(observed(view=there)).text() == (
-        "GROUP        LAG  LAG-S  PRODUCED/S  CONSUMED/S  CONSUMER/S  READ IN\n"
-        "shop/clicks  70   3      10          20          10          7s\n"
+        "GROUP        LAG  LAG-S  PRODUCED/S  CONSUMED/S  CONSUMER/S  READ IN  VERDICT\n"
+        "shop/clicks  70   3      10          20          10          7s       OK\n"
         "\n"
         "CONSUMER  SHARDS  LAG  MOST OF A SHARD\n"
         "clicks-0  2       55   50\n"
         "clicks-1  1       0    0\n"
         "nobody    1       7    7\n"
         "\n"
-        "SHARD     HOLDER    POSITION  END  LAG\n"
-        "clicks/0  clicks-0  100       150  50\n"
-        "clicks/3  -         100       107  7\n"
-        "clicks/1  clicks-0  100       105  5\n"
+        "SHARD     HOLDER    POSITION  END  LAG  VERDICT  SINCE\n"
+        "clicks/0  clicks-0  100       150  50   OK       -\n"
+        "clicks/3  -         100       107  7    OK       -\n"
+        "clicks/1  clicks-0  100       105  5    OK       -\n"
     )
+
+
+def test_shards_that_are_not_well_come_first_whatever_their_lag() -> None:
+    shards = seen(0, "clicks-0", lag=50), seen(1, "clicks-0", lag=5), seen(2, "clicks-1"), seen(3, None, lag=7)
+    verdicts = said(1, Verdict.STALLED), said(3, Verdict.STOPPED)
+    answer = listing.lag(observed(view=live(*shards, verdict=Verdict.STALLED, verdicts=verdicts)))
+    text = answer.text()
+    assert "VERDICT  SHARDS\nStalled  1\nStopped  1\nOK       2\n" in text
+    assert text.endswith(
+        "SHARD     HOLDER    POSITION  END  LAG  VERDICT  SINCE\n"
+        "clicks/1  clicks-0  100       105  5    Stalled  2023-11-14T22:11:50Z\n"
+        "clicks/3  -         100       107  7    Stopped  2023-11-14T22:11:50Z\n"
+        "clicks/0  clicks-0  100       150  50   OK       -\n"
+    )
+    assert isinstance(answer.data, dict)
+    assert (answer.data["verdict"], answer.data["verdicts"]) == ("Stalled", {"Stalled": 1, "Stopped": 1, "OK": 2})
+
+
+def test_before_the_coordinator_has_judged_nothing_is_said_to_be_well() -> None:
+    there = live(seen(0, "clicks-0", lag=50), verdict=Verdict.UNKNOWN)
+    assert listing.lag(observed(view=there)).text().endswith("clicks/0  clicks-0  100       150  50   Unknown  -\n")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +222,7 @@ def test_lag_is_the_groups_by_its_status_and_that_of_consumers_and_shards_by_the
 )
 def test_in_how_long_all_is_read_follows_from_the_rates(lag: dict[str, int], read_in: str) -> None:
     row = listing.lag(observed(status={"lag": lag})).text().splitlines()[1]
-    assert row.endswith(f"  {read_in}")
+    assert re.split("  +", row)[6] == read_in
 
 
 def test_positions_are_the_copies_where_the_coordinator_was_not_asked() -> None:

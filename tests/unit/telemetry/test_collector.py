@@ -8,7 +8,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
+from shardherd.core.model.messages import Seconds
+from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardId, ShardState, ShardVerdict
+from shardherd.core.model.verdicts import Verdict
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
 from shardherd.telemetry.metrics import OperatorMetrics
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest, token_in
@@ -48,6 +50,7 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
         f'shardherd_group_shards{{{group},state="ALREADY_ALLOC"}} 1.0',
         f'shardherd_group_shards{{{group},state="TRANSFER"}} 0.0',
         f'shardherd_group_shards{{{group},state="OVER"}} 1.0',
+        *(f'shardherd_group_shards_by_verdict{{{group},verdict="{each}"}} {1.0 * (each == "Unknown")}' for each in Verdict),
         f"shardherd_group_epoch{{{group}}} 3.0",
         f"shardherd_group_consumers{{{group}}} 1.0",
         f"shardherd_group_source_reachable{{{group}}} 1.0",
@@ -81,6 +84,28 @@ def test_a_group_of_too_many_shards_is_shown_as_a_whole_only() -> None:
         f"shardherd_group_max_lag_records{{{group}}} 10.0",
         f"shardherd_group_shard_series_omitted{{{group}}} 3.0",
     }
+
+
+def test_how_shards_are_read_is_counted_and_told_of_those_that_are_shown() -> None:
+    said = tuple(
+        ShardVerdict(ShardId(f"clicks/{number}"), verdict, Seconds(0.0))
+        for number, verdict in enumerate((Verdict.STALLED, Verdict.REWOUND, Verdict.UNKNOWN))
+    )
+    picture = view(shards(5, checkpoint=90, end=100), verdict=Verdict.STALLED, verdicts=said)
+    group = 'consumergroup="clicks",namespace="shop"'
+    counts = {
+        f'shardherd_group_shards_by_verdict{{{group},source="",verdict="{verdict}"}} {count}'
+        for verdict, count in zip(Verdict, (1.0, 0.0, 0.0, 1.0, 1.0, 2.0), strict=True)
+    }
+
+    def shown(limit: int) -> set[str]:
+        return {line for line in scraped({IDENTITY: picture}, limit) if "verdict" in line}
+
+    assert shown(5) == counts | {
+        f'shardherd_shard_verdict_info{{{group},shard="clicks/0",source="",verdict="Stalled"}} 1.0',
+        f'shardherd_shard_verdict_info{{{group},shard="clicks/1",source="",verdict="Rewound"}} 1.0',
+    }
+    assert shown(4) == counts
 
 
 def test_no_group_no_samples() -> None:

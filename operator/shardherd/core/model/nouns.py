@@ -10,6 +10,7 @@ Longer than other modules: it only names things, and a reader looks for all of t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, NewType
@@ -19,6 +20,7 @@ from msgspec import field
 from shardherd.core.model.messages import Message, Name, Natural, Seconds
 from shardherd.core.model.reasons import LIMITS
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
+from shardherd.core.model.verdicts import Verdict
 
 ShardId = NewType("ShardId", Name)
 """Name of a shard within its group; for Kafka `topic/partition`."""
@@ -385,6 +387,14 @@ class ResetReport(Message, frozen=True):
     manager: str = ""
 
 
+class ShardVerdict(Message, frozen=True):
+    """How a shard is read, if it is not OK, and since when (seconds since 1970)."""
+
+    shard: ShardId
+    verdict: Verdict
+    since: Seconds = field(name="sinceMs")
+
+
 class GroupView(Message, frozen=True):
     """A group as the controller, the API and the metrics see it: one consistent picture.
 
@@ -395,7 +405,8 @@ class GroupView(Message, frozen=True):
     reset, `last_reset` the last that was made, each with its first rows. `superseded` are the UIDs of pods that are refused for
     ever, the newest few of each name: one that runs all the same should be replaced. `silent` are the incarnations that were
     expired for their silence and have not ended, as far as is known: they may come back. `lag_seconds` is the age of the oldest
-    record that is not checkpointed, by its timestamp; None while it is not known of every shard.
+    record that is not checkpointed, by its timestamp; None while it is not known of every shard. `verdict` says how the group
+    is read: as the worst of its shards, of which `verdicts` names those that are not OK.
     """
 
     group_epoch: Natural
@@ -417,6 +428,8 @@ class GroupView(Message, frozen=True):
     superseded: tuple[tuple[ConsumerId, str], ...] = ()
     silent: tuple[tuple[ConsumerId, Incarnation], ...] = ()
     lag_seconds: Natural | None = None
+    verdict: Verdict = Verdict.UNKNOWN
+    verdicts: tuple[ShardVerdict, ...] = ()
 
     @property
     def stopped(self) -> tuple[Condition, ...]:
@@ -427,6 +440,12 @@ class GroupView(Message, frozen=True):
     def lag_records(self) -> int:
         """So many records of the shards that the source has are not checkpointed, as far as that is known."""
         return sum(max(0, shard.lag_records or 0) for shard in self.shards if shard.present)
+
+    def verdicts_of(self, shards: Iterable[ShardId]) -> dict[ShardId, Verdict]:
+        """How each of these shards is read. Before anybody has judged the group that is unknown of all."""
+        said = {each.shard: each.verdict for each in self.verdicts}
+        others = Verdict.OK if said or self.verdict is Verdict.OK else Verdict.UNKNOWN
+        return {shard: said.get(shard, others) for shard in shards}
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""
