@@ -29,7 +29,8 @@ SOURCE = ROOT / "docs" / "source.md"
 RUNBOOK = ROOT / "docs" / "reasons.md"
 MODULES = ROOT / "docs" / "modules.md"
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
-DOCUMENTS = (REFERENCE, SOURCE, RUNBOOK, MODULES, COMMAND_LINE)
+DAY_TWO = ROOT / "docs" / "day-two.md"
+DOCUMENTS = (REFERENCE, SOURCE, RUNBOOK, MODULES, COMMAND_LINE, DAY_TWO)
 PRODUCT = ROOT / "operator" / "shardherd"
 DEFINITION = ROOT / "crds" / "consumergroup.yaml"
 
