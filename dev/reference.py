@@ -154,10 +154,10 @@ TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "scaling": scaling_table,
         "stuck shards": stuck_shards_table,
         "events": lambda: meanings("Event", EVENTS),
-        "verdicts": lambda: meanings("verdict", {verdict.value: text for verdict, text in VERDICTS.items()}),
         "rebalances": lambda: meanings("reason", REBALANCES),
     },
     MODULES: {"modules": modules_tables},
+    DAY_TWO: {"verdicts": lambda: meanings("verdict", {verdict.value: text for verdict, text in VERDICTS.items()})},
     COMMAND_LINE: {"exit codes": lambda: meanings("code", {str(code): text for code, text in EXIT.items()})},
 }
 
