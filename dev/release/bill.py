@@ -21,8 +21,6 @@ from packageurl import PackageURL
 
 from dev.release.source import ReleaseError, Source
 
-INDEX = "https://pypi.org/simple"
-
 
 @dataclass(frozen=True)
 class Locked:
@@ -105,7 +103,7 @@ def _of_python(each: Locked) -> Component:
     purl = PackageURL("pypi", None, each.name, each.version)
     place = ExternalReference(
         type=ExternalReferenceType.DISTRIBUTION,
-        url=XsUri(f"{INDEX}/{each.name}/"),
+        url=XsUri(str(purl)),
         comment="any one of the files with these hashes",
         hashes=[_hash(digest) for digest in each.sha256],
     )

@@ -186,7 +186,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
     from shardherd.coordinator.metrics import OperatorCounters
     from shardherd.page.history import History, Recorder
-    from shardherd.page.serving import PageServer, Views
+    from shardherd.page.serving import PageServer, PageUnavailableError, Views, Wanted
     from shardherd.telemetry.collector import GroupCollector, MetricsServer
     from shardherd.telemetry.kafka_names import KafkaNames
     from shardherd.telemetry.metrics import OperatorMetrics
@@ -266,6 +266,15 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     token = token_in(Path(file)) if file else None
     exporter = MetricsServer(settings.telemetry.metrics_port, registry, scrapers=Scrapers(token) if token else None)
     stack.callback(exporter.close)
+    if settings.page_port:
+        made = Views(cache.groups, server.coordination.view, history, clock, version("shardherd"))
+
+        def document(wanted: Wanted) -> bytes:
+            if not certain():
+                raise PageUnavailableError("This operator does not lead: ask the one that does.")
+            return made(wanted)
+
+        stack.callback(PageServer(settings.page_port, document, "0.0.0.0").close)
     if certificate is not None:
         stack.callback(asyncio.create_task(certificate.run(), name="certificate").cancel)
         # Who could not be called must not lead.
@@ -284,8 +293,6 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         registry.register(KafkaNames(coordination.views, server.kafka_groups, limit))
     if settings.page_port:
         stack.callback(Recorder(history, coordination.views).close)
-        made = Views(cache.groups, coordination.view, history, clock, version("shardherd"))
-        stack.callback(PageServer(settings.page_port, made, "0.0.0.0").close)
     logger.info("leading")
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
         return 0

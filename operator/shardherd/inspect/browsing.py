@@ -58,7 +58,10 @@ class Through:
                 f" get services/proxy of {service}."
             )
         if error.status == 503:
-            return "No operator leads now, or it does not serve the page yet."
+            return (
+                f"The API server does not reach the page ({error}): no operator leads now, or networkPolicy.pageFrom of the"
+                " chart does not let it in."
+            )
         return f"The API server refuses: {error}."
 
 

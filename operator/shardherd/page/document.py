@@ -15,6 +15,7 @@ from typing import Any
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerView, GroupIdentity, GroupView, ShardState, ShardView
 from shardherd.core.model.reasons import ConditionType
+from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning.diagnosis import why_not_read
 from shardherd.core.planning.explaining import STATES, explained, meaning_of_rebalance
 from shardherd.core.planning.listing import condition
@@ -66,6 +67,7 @@ def group(resource: Mapping[str, Any], view: GroupView | None, history: History)
     told, forgotten = history.rebalances(identity)
     present = [] if view is None else [shard for shard in view.shards if shard.present]
     shown = _foremost(present)
+    verdicts = {} if view is None else view.verdicts_of(shard.shard for shard in shown)
     consumers = () if view is None else view.consumers
     spec, lag = resource.get("spec", {}), resource.get("status", {}).get("lag", {})
     row = _row(resource)
@@ -98,7 +100,7 @@ def group(resource: Mapping[str, Any], view: GroupView | None, history: History)
         ],
         "consumers": [_consumer(each) for each in consumers[:CONSUMERS]],
         "consumersOmitted": max(0, len(consumers) - CONSUMERS),
-        "shards": [] if view is None else [_shard(view, each) for each in shown],
+        "shards": [] if view is None else [_shard(view, each, verdicts[each.shard]) for each in shown],
         "shardsOmitted": len(present) - len(shown),
         "lag": {"interval": INTERVAL, "points": [list(point) for point in history.lag(identity)]},
         "rebalances": [
@@ -163,7 +165,7 @@ def _foremost(shards: list[ShardView]) -> list[ShardView]:
     return sorted(shards, key=lambda each: shard_key(each.shard))
 
 
-def _shard(view: GroupView, shard: ShardView) -> list[object]:
+def _shard(view: GroupView, shard: ShardView, verdict: Verdict) -> list[object]:
     """A shard in the order of `fields.js`: without names, as there are thousands."""
     why = why_not_read(view, shard)
     return [
@@ -175,6 +177,7 @@ def _shard(view: GroupView, shard: ShardView) -> list[object]:
         shard.checkpoint,
         shard.end,
         shard.lag_records,
+        verdict.value,
         round(shard.state_age),
         None if why is None else f"{why[0]}: {why[1]}",
     ]

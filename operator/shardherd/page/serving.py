@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http import HTTPStatus
@@ -40,7 +43,7 @@ THREADS = 32
 """Requests at a time. Who comes then is sent away, and comes again."""
 
 TIMEOUT = 10.0
-"""Seconds that a connection may take for its request, and its answer."""
+"""Seconds that a connection may take for its request and its answer together, however slowly it sends."""
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -128,6 +131,8 @@ class PageServer:
         self._thread.join()
 
 
+_PORT = re.compile(r":\d*\Z")
+
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """By which names a page that is for this machine alone is called."""
 
@@ -160,19 +165,34 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # There is no thread that would do it.
+            self._room.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        deadline = threading.Timer(TIMEOUT, _end, (request,))
+        deadline.daemon = True
+        deadline.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            deadline.cancel()
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class names them
         log.debug("a request for the page ended early", exc_info=True)
+
+
+def _end(connection: socket.socket) -> None:
+    """Wake the thread that reads from this connection, or writes to it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -184,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        if self._hosts and self.headers.get("Host", "").lower().rpartition(":")[0] not in self._hosts:
+        if self._hosts and _PORT.sub("", self.headers.get("Host", "").lower()) not in self._hosts:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "this page is for this machine alone: call it by 127.0.0.1")
         elif parts.path == f"/{DOCUMENT}":
             self._document(parts.query)

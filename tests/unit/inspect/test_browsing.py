@@ -51,7 +51,10 @@ def test_only_the_document_is_asked_for_and_the_files_are_our_own() -> None:
         api.error = ApiError("refused", 503, "ServiceUnavailable")
         with pytest.raises(urllib.error.HTTPError, match="503") as raised:
             urllib.request.urlopen(f"{address}document.json", timeout=10)
-        assert json.loads(raised.value.read())["error"] == "No operator leads now, or it does not serve the page yet."
+        assert json.loads(raised.value.read())["error"] == (
+            "The API server does not reach the page (refused): no operator leads now, or networkPolicy.pageFrom of the chart does"
+            " not let it in."
+        )
     assert api.requests == [("GET", PATH), ("GET", f"{PATH}?group=shop/clicks"), ("GET", PATH)]
 
 
@@ -61,7 +64,7 @@ def test_only_the_document_is_asked_for_and_the_files_are_our_own() -> None:
         (ApiUnavailableError("no route"), "The API server does not answer: no route."),
         (ApiError("x", 404, ""), "There is no Service herd-page in system: set page.enabled of the chart"),
         (ApiError("x", 403, ""), "ask for the role `herd-page` in system, which may get services/proxy of http:herd-page:8082"),
-        (ApiError("x", 503, ""), "No operator leads now"),
+        (ApiError("x", 503, ""), "The API server does not reach the page"),
         (ApiError("the API server refused", 500, ""), "The API server refuses: the API server refused."),
     ],
 )

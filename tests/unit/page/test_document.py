@@ -79,9 +79,21 @@ def test_a_group_in_full_is_the_status_the_view_and_the_past(pages: Pages) -> No
     assert (chosen["namespace"], chosen["name"], chosen["ready"], chosen["reason"]) == ("shop", "clicks", "True", "Consuming")
     assert (chosen["lagRecords"], chosen["lagSeconds"], chosen["produced"], chosen["consumed"]) == (24, 3, 10, 20)
     assert chosen["shards"] == [
-        ["clicks/0", "ALREADY_ALLOC", "clicks-0", None, 1, 100, 110, 10, 65, None],
-        ["clicks/1", "ALREADY_ALLOC", "clicks-1", None, 2, 100, 110, 10, 65, None],
-        ["clicks/2", "NOT_ALLOC", None, None, 3, 100, 104, 4, 65, "NoHolder: nothing is granted: spec.paused is true"],
+        ["clicks/0", "ALREADY_ALLOC", "clicks-0", None, 1, 100, 110, 10, "Unknown", 65, None],
+        ["clicks/1", "ALREADY_ALLOC", "clicks-1", None, 2, 100, 110, 10, "Unknown", 65, None],
+        [
+            "clicks/2",
+            "NOT_ALLOC",
+            None,
+            None,
+            3,
+            100,
+            104,
+            4,
+            "Unknown",
+            65,
+            "NoHolder: nothing is granted: spec.paused is true",
+        ],
     ]
     assert [(each["state"], each["shards"]) for each in chosen["states"]] == [
         ("ALREADY_ALLOC", 2), ("TRANSFER", 0), ("NOT_ALLOC", 1), ("WAIT", 0), ("OVER", 0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +90,8 @@ def test_the_page_loads_nothing_from_elsewhere_and_has_no_inline_script() -> Non
 def test_a_page_of_another_name_that_leads_here_is_refused(port: int) -> None:
     assert asked(port, "/document.json", Host=f"evil.example:{port}")[0] == 421
     assert asked(port, "/", Host="")[0] == 421
-    assert asked(port, "/", Host=f"LOCALHOST:{port}")[0] == 200
+    for name in (f"LOCALHOST:{port}", "127.0.0.1", "localhost:", f"[::1]:{port}", "[::1]"):
+        assert asked(port, "/", Host=name)[0] == 200, name
 
 
 def failing(error: Exception) -> PageServer:
@@ -118,4 +120,21 @@ def test_one_who_says_nothing_keeps_nobody_else_out_and_too_many_are_sent_away(
     silent += [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
     assert silent[-1].recv(1) == b""
     for each in silent:
+        each.close()
+
+
+def test_who_sends_a_little_now_and_then_is_cut_off_and_keeps_nobody_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "TIMEOUT", 0.3)
+    slow = [socket.create_connection(("127.0.0.1", port), timeout=10.0) for _ in range(serving.THREADS)]
+    ended = set[socket.socket]()
+    while len(ended) < len(slow):
+        for each in slow:
+            if each not in ended:
+                try:
+                    each.send(b"G")
+                except OSError:
+                    ended.add(each)
+        select.select([], [], [], 0.01)
+    assert asked(port, "/")[0] == 200
+    for each in slow:
         each.close()

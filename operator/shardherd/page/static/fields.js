@@ -20,7 +20,7 @@ export const FIELDS = {
   answer: ["question", "reason", "message", "means", "remedy", "source"],
   state: ["state", "means", "shards"],
   consumer: ["name", "ready", "draining", "cordoned", "phase", "phaseSeconds", "heartbeatSeconds", "shards", "zone"],
-  shard: ["name", "state", "holder", "next", "epoch", "position", "end", "lag", "age", "why"],
+  shard: ["name", "state", "holder", "next", "epoch", "position", "end", "lag", "verdict", "age", "why"],
   lag: ["interval", "points"],
   rebalance: ["time", "reason", "moved", "means"],
 };

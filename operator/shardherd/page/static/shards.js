@@ -3,10 +3,10 @@
 import { attribute, duration, h, number, plural, table, text } from "./dom.js";
 
 const PAGE = 100;
-const HEADS = ["shard", "state", "holder", "next holder", "lag", "position", "end", "epoch", "for", "why it does not move on"];
+const HEADS = ["shard", "state", "holder", "next holder", "lag", "verdict", "position", "end", "epoch", "for", "why it does not move on"];
 
 const cells = (shard) => [
-  shard.name, shard.state, shard.holder, shard.next, number(shard.lag), number(shard.position), number(shard.end), shard.epoch,
+  shard.name, shard.state, shard.holder, shard.next, number(shard.lag), shard.verdict, number(shard.position), number(shard.end), shard.epoch,
   duration(shard.age), shard.why,
 ];
 
