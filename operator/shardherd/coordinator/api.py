@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from shardherd import protocol
 from shardherd.coordinator import limits, openapi
@@ -107,7 +107,7 @@ class _Api:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request. Raises HTTPNotFound or HTTPMethodNotAllowed for one that is not of the protocol."""
-        path = request.rel_url.raw_path
+        path = request.rel_url.path_safe
         if not path.startswith("/v1/"):
             handler, _ = self._routes.find(request.method, path)
             return await handler(request)
@@ -120,14 +120,21 @@ class _Api:
 
     async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         named: dict[str, str] = {}
+        missing: web.HTTPException | None = None
+        try:
+            handler, named = self._routes.find(request.method, path)
+        except web.HTTPException as error:
+            missing = error
         try:
             protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
             self._runtime.check_leading()
-            handler, named = self._routes.find(request.method, path)
-            request[_NAMED] = named
-            _check_names(named)
+            if named:
+                request[_NAMED] = named
+                _check_names(named)
             if not self._accept_plain:
                 self._auth.check_private(secure=request.secure)
+            if missing is not None:
+                raise missing
             return await handler(request)
         except ShardherdError as error:
             refusal, status = error, protocol.error_status(error)
@@ -262,7 +269,7 @@ class _Api:
 
     async def _body(self, request: web.BaseRequest, caller: Caller) -> bytes:
         """The request's body. Raises _TooSlowError if it does not arrive in time."""
-        if request.headers.get("Expect", "").lower() == "100-continue":
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
             # Who waits for this sends its body only now.
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         small = request.content_length is not None and request.content_length <= LARGE

@@ -83,8 +83,11 @@ class Mailbox:
         self._newest: dict[type[Request], Tell] = {}
         self._tick_after = float("-inf")
         self._stood = 0.0
-        self._refused_at: float | None = None
-        """Since when writes are refused, reckoned with the time that did not count; None while they go through."""
+        self._turn_at = 0.0
+        """The group's time as the turn began: what the clock shows without the time that did not count."""
+        self._stands_at: float | None = None
+        """The group's time since writes are refused: it does not go on. None while they go through."""
+        self._probe_after = float("-inf")
 
     def put(self, item: Item) -> None:
         """Add an item. Only on the event loop's thread."""
@@ -135,18 +138,23 @@ class Mailbox:
         while True:
             now = self._ports.clock.now()
             self._check_clock(now)
-            gap_first = bool(self._items) and isinstance(self._items[0], Tell) and isinstance(self._items[0].request, ClockGap)
+            if self._stands_at is not None and now >= self._probe_after:
+                # Alone, so that nothing which can never be written is in its way.
+                return self._begin([Prove()], now)
+            gap_first = bool(self._items) and _is_gap(self._items[0])
             deadline = self.group.next_deadline()
-            if self._refused_at is not None:
-                # Who did in time what was asked was refused, too: nothing times out before writes go through again.
-                deadline = self._tick_after
+            if self._stands_at is not None:
+                deadline = self._probe_after
+            elif deadline is not None:
+                # What timed out and could not be stored is due again at once; the store is given time.
+                deadline = max(deadline, self._tick_after)
             due = deadline is not None and now >= deadline and not gap_first
             if self._items or due:
                 batch = list(self._items)
                 self._items.clear()
                 if due:
-                    batch.append(Tell(Tick(), insist=False) if self._refused_at is None else Prove())
-                return batch
+                    batch.append(Tell(Tick(), insist=False))
+                return self._begin(batch, now)
             self._filled.clear()
             # A timer of our own, which wakes us as an item does: cheaper than to be cancelled by a timeout.
             timer = None if deadline is None else asyncio.get_running_loop().call_later(deadline - now, self._filled.set)
@@ -155,6 +163,17 @@ class Mailbox:
             finally:
                 if timer is not None:
                     timer.cancel()
+
+    def _begin(self, batch: list[Item], now: float) -> list[Item]:
+        """This batch at the group's time. While that stands, it stands for whatever passed since the last one, too."""
+        if self._stands_at is None:
+            self._turn_at = now - self._stood
+            return batch
+        self._stood = now - self._stands_at
+        self._items = deque(item for item in self._items if not _is_gap(item))
+        batch = [item for item in batch if not _is_gap(item)]
+        gap = self._stood - self.group.gap
+        return [Tell(ClockGap(gap)), *batch] if gap > 0 else batch
 
     async def _turn(self, batch: list[Item]) -> None:
         decided: list[_Decided] = []
@@ -174,13 +193,11 @@ class Mailbox:
                 await self._keep_out(decided, [item for item in batch if id(item) in again], growth, error)
                 return
             except OwnershipUnavailableError as error:
-                self._take_back(decided, refused, error)
+                await self._take_back(decided, refused, error)
                 return
             if growth:
                 self._admitted(growth, "")
-            if self._refused_at is not None:
-                refused_for, self._refused_at = self._ports.clock.now() - self._stood - self._refused_at, None
-                self.gap(refused_for)
+            self._stands_at = None
         self.group.commit()
         for item, refusal in refused:
             _refuse(item, refusal)
@@ -237,18 +254,34 @@ class Mailbox:
         self._admitted(growth, str(error))
         await self._turn(rest)
 
-    def _take_back(self, decided: list[_Decided], refused: list[tuple[Item, Exception]], error: Exception) -> None:
+    async def _take_back(self, decided: list[_Decided], refused: list[tuple[Item, Exception]], error: Exception) -> None:
+        """Nothing of this turn was decided. If nothing else can be written either, the group's time stands until it can.
+
+        For who does in time what was asked is refused meanwhile, and would be timed out for it.
+        """
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(decided))
-        now = self._ports.clock.now()
-        self._tick_after = now + INSIST_AFTER
-        if self._refused_at is None:
-            self._refused_at = now - self._stood
         self._roll_back()
+        if self._stands_at is None and not await self._writes_go_through():
+            self._stands_at = self._turn_at
+        after = self._ports.clock.now() + INSIST_AFTER
+        if self._stands_at is not None:
+            self._probe_after = after
+            decided = [each for each in decided if not _is_gap(each.item)]
+        elif any(_is_gap(each.item) or _is_tick(each.item) for each in decided):
+            self._tick_after = after
         for each in decided:
             self._decline(each.item, error)
         for item, _ in refused:
             # Perhaps because of what was taken back.
             _refuse(item, self._not_stored(error))
+
+    async def _writes_go_through(self) -> bool:
+        """Whether the ownership can be written as it is: then it was what changed that was refused."""
+        try:
+            await self._save(grows=False)
+        except OwnershipUnavailableError:
+            return False
+        return True
 
     def _roll_back(self) -> None:
         with self._deciding:
@@ -329,6 +362,14 @@ class Mailbox:
         return CoordinatorUnavailableError(
             f"the coordinator stops serving group {self._identity}; ask again", group=str(self._identity)
         )
+
+
+def _is_gap(item: Item) -> bool:
+    return isinstance(item, Tell) and isinstance(item.request, ClockGap)
+
+
+def _is_tick(item: Item) -> bool:
+    return isinstance(item, Tell) and isinstance(item.request, Tick)
 
 
 def _resolve(answer: asyncio.Future[Any], value: object) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -42,7 +41,7 @@ class Routes:
             paths.handlers.setdefault(tuple(parts[at] for at in fixed), {})[method] = handler
 
     def find(self, method: str, path: str) -> tuple[Handler, dict[str, str]]:
-        """The handler of a request, and what its path names. `path` is as it was sent; what is named is decoded.
+        """The handler of a request, and what its path names. Of `path` all is decoded but '/' and '%', as yarl's `path_safe`.
 
         Raises HTTPNotFound or HTTPMethodNotAllowed. A name is never empty: nothing is found, then.
         """
@@ -51,10 +50,14 @@ class Routes:
         handlers = paths.handlers.get(tuple([parts[at] for at in paths.fixed])) if paths is not None else None
         if paths is None or handlers is None:
             raise web.HTTPNotFound
-        named = {name: unquote(parts[at]) if "%" in parts[at] else parts[at] for name, at in paths.named}
+        named = {name: _decoded(parts[at]) if "%" in parts[at] else parts[at] for name, at in paths.named}
         if not all(named.values()):
             raise web.HTTPNotFound
         handler = handlers.get(method)
         if handler is None:
             raise web.HTTPMethodNotAllowed(method, handlers)
         return handler, named
+
+
+def _decoded(part: str) -> str:
+    return part.replace("%2F", "/").replace("%25", "%")

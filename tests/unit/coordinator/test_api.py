@@ -212,6 +212,22 @@ async def test_who_waits_to_be_told_to_send_its_body_is_told(service: Service) -
         assert response.status == 200
 
 
+async def test_a_refusal_before_the_call_is_looked_at_names_the_group(service: Service) -> None:
+    status, body = await service.get(f"{BASE}/shards")
+    assert (status, body["error"]["code"], body["error"]["group"]) == (503, "NotLeading", "demo/clicks")
+
+
+async def test_what_a_path_encodes_without_need_is_read(service: Service) -> None:
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+
+    assert (await service.get("/health%7A"))[0] == 200
+    assert (await service.get(f"{BASE}/sh%61rds/%74/0"))[0] == 200
+    status, body = await service.get(f"{BASE}/shards/t%2F/%FF")
+    assert (status, body["error"]["shard"]) == (404, "t//%FF")
+
+
 async def test_health_may_be_asked_for_without_its_text(service: Service) -> None:
     async with aiohttp.ClientSession() as session, session.head(f"{service.url}/healthz") as response:
         assert (response.status, await response.text()) == (200, "")

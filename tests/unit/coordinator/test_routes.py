@@ -36,7 +36,7 @@ ROUTES = Routes(
         ("GET", "/v1/groups/clicks/shards", (SHARDS, {"name": "clicks"})),
         ("POST", "/v1/groups/clicks/heartbeat", (BEAT, {"name": "clicks"})),
         ("GET", "/v1/groups/a/shards/t/9", (SHARD, {"name": "a", "topic": "t", "partition": "9"})),
-        ("GET", "/v1/groups/a%2Fb/shards/%C3%BC/%25", (SHARD, {"name": "a/b", "topic": "ü", "partition": "%"})),
+        ("GET", "/v1/groups/a%2Fb/shards/ü/%252F", (SHARD, {"name": "a/b", "topic": "ü", "partition": "%2F"})),
     ],
 )
 def test_a_call_is_found_by_its_path_with_what_the_path_names(

@@ -52,8 +52,8 @@ def test_only_the_document_is_asked_for_and_the_files_are_our_own() -> None:
         with pytest.raises(urllib.error.HTTPError, match="503") as raised:
             urllib.request.urlopen(f"{address}document.json", timeout=10)
         assert json.loads(raised.value.read())["error"] == (
-            "The API server does not reach the page (refused): no operator leads now, or networkPolicy.pageFrom of the chart does"
-            " not let it in."
+            "The API server does not reach the page (refused): no operator leads now, or networkPolicy.pageFrom of the chart"
+            " does not let it in."
         )
     assert api.requests == [("GET", PATH), ("GET", f"{PATH}?group=shop/clicks"), ("GET", PATH)]
 

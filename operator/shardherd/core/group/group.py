@@ -179,6 +179,11 @@ class Group:
             self._deadline_known = True
         return self._deadline
 
+    @property
+    def gap(self) -> float:
+        """Seconds for which no time passed for the group."""
+        return self._state.clocks.gap
+
     def may_park(self, heartbeat: Heartbeat) -> bool:
         """Whether there is nothing to tell this consumer that it has not applied yet."""
         revision = self._state.record.revision
