@@ -89,8 +89,8 @@ def test_the_role_view_suffices_to_look(bench: ControllerBench, name: str, said:
     code, out, err = said("view", "shards", name)
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines()[1:3]] == [
-        ["clicks/0", "ALREADY_ALLOC", f"{name}-0", "-", "1", "40", "-", "-", "-"],
-        ["clicks/1", "TRANSFER", f"{name}-0", f"{name}-1", "2", "50", "-", "-", "-"],
+        ["clicks/0", "ALREADY_ALLOC", f"{name}-0", "-", "1", "40", "-", "-", "-", "-"],
+        ["clicks/1", "TRANSFER", f"{name}-0", f"{name}-1", "2", "50", "-", "-", "-", "-"],
     ]
     assert "Not read" not in out
 
