@@ -12,7 +12,8 @@ The rules, the first that holds:
 2. Something is to be read and the position has stood for `STANDS`, or for twice as long as its last step took: STALLED if
    its holder should get on, STOPPED if there is none or nobody of the group may.
 3. It moves, and over `STANDS` and at least `STEPS` steps the lag was never below what it was at their begin, and is more
-   than one step: LAGGING.
+   than two steps: LAGGING. Of micro-batches one after the other each reads what there was when it began, and so leaves between
+   one step and two.
 4. It was set back and is not where it was before: REWOUND.
 5. Something is to be read and nothing has been seen to move yet: UNKNOWN. Else OK.
 """
@@ -144,7 +145,7 @@ def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now:
     steps = np.where(anew, 0, np.where(ahead, np.minimum(before.steps.astype(np.int64) + 1, 255), before.steps))
     low = np.where(ahead, np.minimum(before.low, lags), before.low)
     due = ahead & ~anew & (steps >= STEPS) & (now - before.mark_at >= STANDS)
-    lagging = np.where(due, low >= before.mark, before.lagging & ~anew)
+    lagging = np.where(due, (low >= before.mark) & (before.mark > 2 * step), before.lagging & ~anew)
     anew |= due
     mark, low, mark_at = np.where(anew, lags, before.mark), np.where(anew, lags, low), np.where(anew, now, before.mark_at)
     steps = np.where(anew, 0, steps)
@@ -156,7 +157,7 @@ def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now:
     verdict = np.full(len(counted), _OK, dtype=np.uint8)
     verdict[known & ~seen] = _UNKNOWN
     verdict[reached != UNKNOWN] = _CODES[Verdict.REWOUND]
-    verdict[lagging & (lags > step)] = _CODES[Verdict.LAGGING]
+    verdict[lagging & (np.minimum(mark, low) > 2 * step)] = _CODES[Verdict.LAGGING]
     verdict[stands] = _CODES[Verdict.STALLED]
     verdict[stands & unread] = _CODES[Verdict.STOPPED]
     verdict[~known] = _UNKNOWN
