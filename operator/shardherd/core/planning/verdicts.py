@@ -141,7 +141,7 @@ def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now:
     reached = np.where(level | (known & (positions >= reached)), UNKNOWN, reached)
 
     # What is compared begins anew with whatever is no step forward.
-    anew = level | back | first | excused
+    anew = level | back | first
     steps = np.where(anew, 0, np.where(ahead, np.minimum(before.steps.astype(np.int64) + 1, 255), before.steps))
     low = np.where(ahead, np.minimum(before.low, lags), before.low)
     due = ahead & ~anew & (steps >= STEPS) & (now - before.mark_at >= STANDS)

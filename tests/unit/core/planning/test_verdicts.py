@@ -253,6 +253,22 @@ def test_micro_batches_one_after_the_other_are_ok_at_every_look(every: int, nois
     assert set(heard) == {Verdict.OK}
 
 
+def test_waiting_for_its_trigger_does_not_hide_that_a_lag_grows() -> None:
+    def made(per_second: float) -> Callable[[float], GroupView]:
+        position = in_steps(60, 1000)
+
+        def at(now: float) -> GroupView:
+            consumer = structs.replace(consumers(1)[0], phase=Phase.WRITING if now % 60 < 40 else Phase.WAITING)
+            return view([shard(position(now), round(per_second * now))], consumers=(consumer,))
+
+        return at
+
+    for per_second, verdict in ((2000, Verdict.LAGGING), (1000, Verdict.OK)):
+        history = watched(made(per_second), 600)
+        heard = {(history := watched(made(per_second), 0, history, now)).verdict for now in range(605, 1800, 5)}
+        assert heard == {verdict}
+
+
 def test_micro_batches_that_take_minutes_are_no_stall() -> None:
     batches = group(in_steps(240, 100), lambda now: round(100 * now) + 50)
     heard = [watched(batches, after).verdict for after in range(500, 1900, 20)]
