@@ -8,7 +8,8 @@ monotonic seconds, `wall` seconds since 1970. Withholds nothing, and moves nothi
 
 The rules, the first that holds:
 
-1. The position or the end is not known, or the source does not answer: UNKNOWN. Such a time counts for no other rule.
+1. The position or the end is not known, or the source does not answer: UNKNOWN. Such a time counts for no other rule. So it is
+   where the position is above the end for longer than a look at the source may be old: they are not of the same shard.
 2. Something is to be read and the position has stood for `STANDS`, or for twice as long as its last step took: STALLED if
    its holder should get on, STOPPED if there is none or nobody of the group may.
 3. It moves, and over `STANDS` and at least `STEPS` steps the lag was never below what it was at their begin, and is more
@@ -28,6 +29,7 @@ import numpy.typing as npt
 
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
+from shardherd.core.model.reasons import CHECKPOINT_LOST, SOURCE_RECREATED
 from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL
 
@@ -42,6 +44,9 @@ STEPS = 4
 
 UNSEEN = 300.0
 """Seconds between two looks after which the time between them counts for nothing: this process stood."""
+
+ABOVE = 30.0
+"""Seconds for which a position that stands may be above the end: the look that found the end is older than the position."""
 
 UNKNOWN = -1
 """A position, or a lag, that there is none of."""
@@ -120,11 +125,13 @@ def looked(before: History | None, view: GroupView, now: float, wall: float) -> 
 
 
 def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now: float, wall: float) -> Columns:
-    positions, lags = _seen(counted)
+    positions, ends, lags = _seen(counted)
     known, met = positions != UNKNOWN, before.position != UNKNOWN
     held_up = any(cause.reason in STOPPED_FOR_ALL for cause in view.withheld)
-    excused, unread = _excused(view, counted, held_up=held_up), _unread(counted, held_up=held_up)
-    level = known & (lags == 0)
+    excused, kept = _excused(view, counted, held_up=held_up), _kept(view, counted)
+    unread = _unread(counted, held_up=held_up) | kept
+    beyond = positions > ends
+    level = known & (lags == 0) & ~beyond
     ahead = known & met & (positions > before.position)
     back = known & met & (positions < before.position)
     first = known & ~met
@@ -136,8 +143,12 @@ def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now:
     step = np.where(ahead, positions - before.position, before.step)
     moved_at = np.where(ahead | back | first | excused, now, before.moved_at)
     level_at = np.where(level, now, before.level_at)
+    unfit = beyond & (now - np.maximum(moved_at, level_at) >= ABOVE)
+    moved_at = np.where(unfit, now - ABOVE, moved_at)
 
     reached = np.where(back, np.maximum(before.reached, before.position), before.reached)
+    # Nobody comes to where the position was in a topic that was made again.
+    reached = np.where(known, np.minimum(reached, ends), reached)
     reached = np.where(level | (known & (positions >= reached)), UNKNOWN, reached)
 
     # What is compared begins anew with whatever is no step forward.
@@ -160,7 +171,8 @@ def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now:
     verdict[lagging & (np.minimum(mark, low) > 2 * step)] = _CODES[Verdict.LAGGING]
     verdict[stands] = _CODES[Verdict.STALLED]
     verdict[stands & unread] = _CODES[Verdict.STOPPED]
-    verdict[~known] = _UNKNOWN
+    verdict[~known | unfit] = _UNKNOWN
+    verdict[unfit & kept] = _CODES[Verdict.STOPPED]
     after = Columns(
         position=np.where(known, positions, before.position),
         reached=reached,
@@ -180,22 +192,24 @@ def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now:
     return _turned(after, verdict, wall, np.where(stands, stands_for, 0.0))
 
 
-def _seen(counted: Sequence[ShardView]) -> tuple[Integers, Integers]:
-    """Positions, UNKNOWN where it or the end is, and how many records there are to read.
+def _seen(counted: Sequence[ShardView]) -> tuple[Integers, Integers, Integers]:
+    """Positions and ends, UNKNOWN both where one is, and how many records there are to read.
 
     What lay before the first record is gone: nobody waits for it, and nobody gets on because of it.
     """
-    positions, lags = [], []
+    positions, ends, lags = [], [], []
     for shard in counted:
         end, lag = shard.end, shard.lag_records
         if end is None or lag is None:
             positions.append(UNKNOWN)
+            ends.append(UNKNOWN)
             lags.append(0)
             continue
         begin, checkpoint = shard.begin, shard.checkpoint
         positions.append(end - lag if checkpoint is None else checkpoint)
+        ends.append(end)
         lags.append(end - begin if begin is not None and end - lag < begin else lag)
-    return np.array(positions, dtype=np.int64), np.array(lags, dtype=np.int64)
+    return np.array(positions, dtype=np.int64), np.array(ends, dtype=np.int64), np.array(lags, dtype=np.int64)
 
 
 def _excused(view: GroupView, counted: Sequence[ShardView], *, held_up: bool) -> Flags:
@@ -209,6 +223,18 @@ def _unread(counted: Sequence[ShardView], *, held_up: bool) -> Flags:
     """The shards that nobody has to get on with: nobody holds them, or has for long enough, or nobody of the group may."""
     held = ShardState.ALREADY_ALLOC
     found = (held_up or shard.holder is None or (shard.state is held and shard.state_age < STANDS) for shard in counted)
+    return np.fromiter(found, dtype=np.bool_, count=len(counted))
+
+
+def _kept(view: GroupView, counted: Sequence[ShardView]) -> Flags:
+    """The shards that a condition keeps where they are, whoever holds them.
+
+    A topic that was made again stops all of its group: which shards are of it, the view does not say.
+    """
+    reasons = {cause.reason for cause in view.withheld}
+    if SOURCE_RECREATED in reasons or CHECKPOINT_LOST not in reasons:
+        return np.full(len(counted), SOURCE_RECREATED in reasons, dtype=np.bool_)
+    found = (each.checkpoint is not None and each.begin is not None and each.checkpoint < each.begin for each in counted)
     return np.fromiter(found, dtype=np.bool_, count=len(counted))
 
 

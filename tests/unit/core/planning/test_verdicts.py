@@ -16,7 +16,7 @@ from msgspec import structs
 
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
-from shardherd.core.model.reasons import PAUSED
+from shardherd.core.model.reasons import CHECKPOINT_LOST, PAUSED, SOURCE_RECREATED
 from shardherd.core.model.verdicts import MEANINGS, Verdict
 from shardherd.core.planning.verdicts import BYTES, LONGEST_STEP, STANDS, UNSEEN, Columns, History, looked
 from tests.unit.core.planning.builders import consumers, view
@@ -24,6 +24,7 @@ from tests.unit.core.planning.builders import consumers, view
 LOOK = 5.0
 WALL = 1_700_000_000.0
 PAUSE = {"withheld": (Condition(PAUSED, "spec.paused is true"),)}
+RECREATED = {"withheld": (Condition(SOURCE_RECREATED, "clicks/0: the topic was deleted and made again"),)}
 AWAY = {"source_reachable": False, "source_error": "no broker answers"}
 
 At = Callable[[float], int]
@@ -209,6 +210,63 @@ SCRIPTS = [
         lambda _: 0,
         lambda _: 20,
         shard={"state": ShardState.WAIT, "holder": None},
+    ),
+    Script(
+        "its topic was made again, and it is held",
+        400,
+        Verdict.STOPPED,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+        group=RECREATED,
+    ),
+    Script(
+        "its topic was made again, and its end is where the position was",
+        1200,
+        Verdict.STOPPED,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+        group=RECREATED,
+    ),
+    Script(
+        "its position is above the end",
+        400,
+        Verdict.UNKNOWN,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+    ),
+    Script(
+        "its position is above the end of a look before", 110, Verdict.OK, lambda _: 100, lambda now: 100 if now < 90 else 95
+    ),
+    Script(
+        "the end was below its position, and is above it again",
+        630,
+        Verdict.OK,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+    ),
+    Script(
+        "it is held, and its position is before the first record",
+        120,
+        Verdict.STOPPED,
+        lambda _: 10,
+        lambda _: 1000,
+        begin=lambda _: 500,
+        group={"withheld": (Condition(CHECKPOINT_LOST, "clicks/0: the checkpoint lies before the first record"),)},
+    ),
+    Script(
+        "another shard has lost its checkpoint",
+        120,
+        Verdict.STALLED,
+        lambda _: 10,
+        lambda _: 1000,
+        group={"withheld": (Condition(CHECKPOINT_LOST, "clicks/1: the checkpoint is gone"),)},
+    ),
+    Script(
+        "its topic was made again, and it is read from the first record",
+        700,
+        Verdict.OK,
+        lambda now: 5_000_000 if now < 603 else round(60 * (now - 603)),
+        lambda now: 5_000_100 if now < 600 else round(50 * (now - 600)) + 1000,
     ),
     Script("the source is unreachable", 600, Verdict.UNKNOWN, lambda _: 10, lambda _: 20, group=AWAY),
     Script("the source was never seen", 600, Verdict.UNKNOWN, lambda _: 10, lambda _: 20, group={"discovered": False}),
