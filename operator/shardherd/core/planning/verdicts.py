@@ -42,8 +42,10 @@ LONGEST_STEP = 600.0
 STEPS = 4
 """Steps that are compared at least before a lag is said not to fall: with fewer it may not have fallen by chance."""
 
-UNSEEN = 300.0
-"""Seconds between two looks after which the time between them counts for nothing: this process stood."""
+UNSEEN = 90.0
+"""Seconds between two looks after which the time between them counts for nothing: this process stood.
+
+More than there are between looks while those at records fail."""
 
 ABOVE = 30.0
 """Seconds for which a position that stands may be above the end: the look that found the end is older than the position."""
@@ -96,13 +98,15 @@ BYTES = 5 * 8 + 5 * 8 + 4
 class History:
     """What is known after the look at `at`. `away`: that look saw nothing, as the source did not answer.
 
-    `said` are the shards that are not OK, with their verdicts: made anew only when one changes.
+    `held_up`: nobody of the group was to get on. `said` are the shards that are not OK, with their verdicts: made anew only
+    when one changes.
     """
 
     at: float
     shards: tuple[ShardId, ...]
     columns: Columns
     away: bool = False
+    held_up: bool = False
     said: tuple[ShardVerdict, ...] = field(default=(), repr=False)
 
     @property
@@ -121,13 +125,19 @@ def looked(before: History | None, view: GroupView, now: float, wall: float) -> 
         return _said(replace(history, away=True, columns=_turned(history.columns, _unknown(len(shards)), wall, None)))
     unseen = now - history.at
     columns = _later(history.columns, unseen) if history.away or unseen > UNSEEN else history.columns
-    return _said(History(now, history.shards, _judged(columns, view, counted, now, wall), said=history.said))
+    held_up = any(cause.reason in STOPPED_FOR_ALL for cause in view.withheld)
+    if history.held_up and not held_up:
+        # Its consumers have only now begun to get on.
+        columns = replace(columns, moved_at=np.full(len(shards), now))
+    judged = _judged(columns, view, counted, now, wall, held_up=held_up)
+    return _said(History(now, history.shards, judged, held_up=held_up, said=history.said))
 
 
-def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now: float, wall: float) -> Columns:
+def _judged(
+    before: Columns, view: GroupView, counted: Sequence[ShardView], now: float, wall: float, *, held_up: bool
+) -> Columns:
     positions, ends, lags = _seen(counted)
     known, met = positions != UNKNOWN, before.position != UNKNOWN
-    held_up = any(cause.reason in STOPPED_FOR_ALL for cause in view.withheld)
     excused, kept = _excused(view, counted, held_up=held_up), _kept(view, counted)
     unread = _unread(counted, held_up=held_up) | kept
     beyond = positions > ends

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
-from shardherd.core.model.reasons import CHECKPOINT_LOST, PAUSED, SOURCE_RECREATED
+from shardherd.core.model.reasons import CHECKPOINT_LOST, OWNERSHIP_REBUILDING, PAUSED, RESETTING, SOURCE_RECREATED
 from shardherd.core.model.verdicts import MEANINGS, Verdict
 from shardherd.core.planning.verdicts import BYTES, LONGEST_STEP, STANDS, UNSEEN, Columns, History, looked
 from tests.unit.core.planning.builders import consumers, view
@@ -384,6 +384,30 @@ def test_a_reset_of_a_paused_group_is_first_seen_as_one_and_then_as_a_pause() ->
     history = watched(lambda _: view([shard(0, 1000)], **PAUSE), STANDS + LOOK, history, 130)
     assert history.verdict is Verdict.STOPPED
     assert looked(history, view([shard(50, 1000)]), 200, WALL).verdict is Verdict.REWOUND
+
+
+@pytest.mark.parametrize("reason", [PAUSED, RESETTING, OWNERSHIP_REBUILDING])
+def test_who_may_get_on_again_has_its_minute_and_is_stalled_since_then(reason: str) -> None:
+    held_up = {"withheld": (Condition(reason, "nothing is granted or moved"),)}
+    read = watched(group(lambda now: round(now), lambda _: 10_000), 600)
+    stopped = watched(lambda _: view([shard(600, 10_000)], **held_up), 3595, read, 605)
+    assert stopped.verdict is Verdict.STOPPED
+    resumed = watched(lambda _: view([shard(600, 10_000)]), STANDS, stopped, 4205)
+    assert resumed.verdict is Verdict.OK
+    stalled = watched(lambda _: view([shard(600, 10_000)]), 0, resumed, 4270)
+    assert [(each.verdict, each.since) for each in stalled.said] == [(Verdict.STALLED, WALL + 4205)]
+
+
+def test_a_pause_that_ends_while_the_source_is_away_is_seen_to_end() -> None:
+    stopped = watched(lambda _: view([shard(10, 1000)], **PAUSE), 600)
+    away = watched(lambda _: view([shard(10, 1000)], **AWAY), 20, stopped, 605)
+    assert watched(lambda _: view([shard(10, 1000)]), STANDS, away, 630).verdict is Verdict.OK
+
+
+def test_two_minutes_for_which_this_process_stood_are_no_stall() -> None:
+    made = group(lambda now: round(100 * now), lambda now: round(100 * now) + 200)
+    history = watched(made, 300)
+    assert looked(history, group(lambda _: 30_000, lambda _: 30_200)(420), 420, WALL).verdict is Verdict.OK
 
 
 def test_a_group_is_as_its_worst_shard_and_names_those_that_are_not_ok() -> None:
