@@ -11,7 +11,8 @@ The rules, the first that holds:
 1. The position or the end is not known, or the source does not answer: UNKNOWN. Such a time counts for no other rule. So it is
    where the position is above the end for longer than a look at the source may be old: they are not of the same shard.
 2. Something is to be read and the position has stood for `STANDS`, or for twice as long as its last step took: STALLED if
-   its holder should get on, STOPPED if there is none or nobody of the group may.
+   its holder should get on, STOPPED if there is none or nobody of the group may. Until a whole step was seen, it is UNKNOWN
+   for as long as the settings give the phase of its holder.
 3. It moves, and over `STANDS` and at least `STEPS` steps the lag was never below what it was at their begin, and is more
    than two steps: LAGGING. Of micro-batches one after the other each reads what there was when it began, and so leaves between
    one step and two.
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
+from shardherd.core.model.nouns import GroupSettings, GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
 from shardherd.core.model.reasons import CHECKPOINT_LOST, SOURCE_RECREATED
 from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL
@@ -56,6 +57,8 @@ UNKNOWN = -1
 ORDER = tuple(Verdict)
 _CODES = {verdict: code for code, verdict in enumerate(ORDER)}
 _UNKNOWN, _OK = _CODES[Verdict.UNKNOWN], _CODES[Verdict.OK]
+
+_DEFAULTS = GroupSettings()
 
 Integers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
@@ -116,7 +119,7 @@ class History:
         return ORDER[int(codes.min())] if len(codes) else Verdict.UNKNOWN
 
 
-def looked(before: History | None, view: GroupView, now: float, wall: float) -> History:
+def looked(before: History | None, view: GroupView, now: float, wall: float, settings: GroupSettings = _DEFAULTS) -> History:
     """The history with this view."""
     counted = [shard for shard in view.shards if shard.present and shard.state is not ShardState.OVER]
     shards = tuple(shard.shard for shard in counted)
@@ -129,12 +132,20 @@ def looked(before: History | None, view: GroupView, now: float, wall: float) -> 
     if history.held_up and not held_up:
         # Its consumers have only now begun to get on.
         columns = replace(columns, moved_at=np.full(len(shards), now))
-    judged = _judged(columns, view, counted, now, wall, held_up=held_up)
+    patience = _patience(view, counted, settings)
+    judged = _judged(columns, view, counted, patience, now, wall, held_up=held_up)
     return _said(History(now, history.shards, judged, held_up=held_up, said=history.said))
 
 
 def _judged(
-    before: Columns, view: GroupView, counted: Sequence[ShardView], now: float, wall: float, *, held_up: bool
+    before: Columns,
+    view: GroupView,
+    counted: Sequence[ShardView],
+    patience: Times,
+    now: float,
+    wall: float,
+    *,
+    held_up: bool,
 ) -> Columns:
     positions, ends, lags = _seen(counted)
     known, met = positions != UNKNOWN, before.position != UNKNOWN
@@ -148,7 +159,8 @@ def _judged(
 
     busy_since = np.maximum(before.moved_at, before.level_at)
     # The time for which nobody was meant to read it says nothing of how long its reader takes.
-    stepped = ahead & (before.verdict != _CODES[Verdict.STOPPED])
+    # Nor does the first step that is seen to end, unless it was seen to begin.
+    stepped = ahead & before.seen & (before.verdict != _CODES[Verdict.STOPPED])
     took = np.where(stepped, np.minimum(now - busy_since, LONGEST_STEP), before.took)
     step = np.where(ahead, positions - before.position, before.step)
     moved_at = np.where(ahead | back | first | excused, now, before.moved_at)
@@ -172,11 +184,13 @@ def _judged(
     steps = np.where(anew, 0, steps)
 
     stands_for = now - np.maximum(moved_at, level_at)
-    stands = known & (lags > 0) & (stands_for > np.maximum(STANDS, 2.0 * took))
+    too_long = np.maximum(STANDS, np.where((took > 0.0) | unread, 2.0 * took, patience))
+    stands = known & (lags > 0) & (stands_for > too_long)
+    unsure = known & (lags > 0) & ~stands & (took == 0.0) & (stands_for > STANDS)
     seen = before.seen | level | ahead | back | stands | (known & excused)
 
     verdict = np.full(len(counted), _OK, dtype=np.uint8)
-    verdict[known & ~seen] = _UNKNOWN
+    verdict[(known & ~seen) | unsure] = _UNKNOWN
     verdict[reached != UNKNOWN] = _CODES[Verdict.REWOUND]
     verdict[lagging & (np.minimum(mark, low) > 2 * step)] = _CODES[Verdict.LAGGING]
     verdict[stands] = _CODES[Verdict.STALLED]
@@ -227,6 +241,14 @@ def _excused(view: GroupView, counted: Sequence[ShardView], *, held_up: bool) ->
     waiting = {each.consumer for each in view.consumers if each.phase is Phase.WAITING and not held_up}
     found = (shard.state is ShardState.WAIT or shard.holder in waiting for shard in counted)
     return np.fromiter(found, dtype=np.bool_, count=len(counted))
+
+
+def _patience(view: GroupView, counted: Sequence[ShardView], settings: GroupSettings) -> Times:
+    """For how long the holder of each shard may get on with nothing, by its phase: then it would be taken for hanging."""
+    limits = {Phase.READING: settings.progress_timeout, Phase.WRITING: settings.sink_timeout}
+    holders = {each.consumer: limits[each.phase] for each in view.consumers if each.phase in limits}
+    found = (STANDS if shard.holder is None else holders.get(shard.holder, STANDS) for shard in counted)
+    return np.fromiter(found, dtype=np.float64, count=len(counted))
 
 
 def _unread(counted: Sequence[ShardView], *, held_up: bool) -> Flags:

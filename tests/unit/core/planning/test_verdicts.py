@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
+from shardherd.core.model.nouns import Condition, ConsumerId, GroupSettings, GroupView, Phase, ShardId, ShardState, ShardView
 from shardherd.core.model.reasons import CHECKPOINT_LOST, OWNERSHIP_REBUILDING, PAUSED, RESETTING, SOURCE_RECREATED
 from shardherd.core.model.verdicts import MEANINGS, Verdict
 from shardherd.core.planning.verdicts import BYTES, LONGEST_STEP, STANDS, UNSEEN, Columns, History, looked
@@ -197,7 +197,7 @@ SCRIPTS = [
     ),
     Script(
         "its consumer reads for ever",
-        120,
+        320,
         Verdict.STALLED,
         lambda _: 10,
         lambda now: 20 + round(now),
@@ -334,6 +334,41 @@ def test_micro_batches_that_take_minutes_are_no_stall() -> None:
     # Twice as long as the last one took is too long.
     after = watched(lambda now: batches(min(now, 960.0) if now < 1000 else 960.0), 960 + 480 + 2 * LOOK)
     assert after.verdict is Verdict.STALLED
+
+
+def by(phase: Phase) -> Mapping[str, Any]:
+    """A group whose consumer is in this phase."""
+    return {"consumers": (structs.replace(consumers(1)[0], phase=phase),)}
+
+
+@pytest.mark.parametrize("begin", range(1440, 2160, 90))
+def test_long_micro_batches_are_no_stall_for_an_operator_that_has_just_taken_over(begin: int) -> None:
+    position, end = back_to_back(720, 0, 6000, 1)
+
+    def made(now: float) -> GroupView:
+        return view([shard(position(now), end(now))], **by(Phase.WRITING))
+
+    history = watched(made, 0, start=begin)
+    heard = {(history := watched(made, 0, history, now)).verdict for now in range(begin + 5, 6000, 5)}
+    assert heard == {Verdict.UNKNOWN, Verdict.OK}
+    assert history.verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(("phase", "limit"), [(Phase.READING, 120.0), (Phase.WRITING, 400.0), (Phase.IDLE, STANDS)])
+def test_before_a_whole_step_was_seen_a_holder_has_what_the_settings_give_its_phase(phase: Phase, limit: float) -> None:
+    settings = GroupSettings(progress_timeout=120.0, sink_timeout=400.0)
+    there = view([shard(10, 1000)], **by(phase))
+    begun = looked(None, there, 0, WALL, settings)
+    waits = looked(begun, there, 60, WALL, settings)
+    for now in range(120, int(limit) + 1, 5):
+        waits = looked(waits, there, now, WALL, settings)
+    assert waits.verdict is Verdict.UNKNOWN
+    assert looked(waits, there, limit + 5, WALL, settings).verdict is Verdict.STALLED
+
+
+def test_what_nobody_may_read_is_stopped_after_a_minute_whatever_its_holder_is_about() -> None:
+    there = view([shard(10, 1000)], **PAUSE, **by(Phase.WRITING))
+    assert watched(lambda _: there, STANDS + LOOK).verdict is Verdict.STOPPED
 
 
 def test_a_step_that_took_very_long_does_not_excuse_the_next_for_as_long() -> None:
