@@ -73,7 +73,7 @@ class LagAge:
         took = self._clock.now() - begun
         await asyncio.sleep(0)
         begun = self._clock.now()
-        self._history = looked(self._history, seen, begun, wall)
+        self._history = looked(self._history, seen, begun, wall, group.spec.settings)
         took += self._clock.now() - begun
         try:
             answers = await self._timed("written_at", lambda: source.written_at(wanted)) if wanted else {}

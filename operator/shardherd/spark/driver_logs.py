@@ -64,8 +64,9 @@ def spark_conf(pod: Pod, form: str) -> dict[str, str]:
     """What makes the JVMs log so: nothing for text. Options of the user's own come after these, and win."""
     if form != JSON:
         return {}
+    # As a URI it has no space, which would end the option.
     options = [
-        f"-Dlog4j2.configurationFile=file:{LOG4J}",
+        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         *(f"-Dshardherd.{name}={value}" for name, value in whose(pod).items()),
     ]
     return dict.fromkeys(("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"), " ".join(options))

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from shardherd.core.model.nouns import GroupIdentity, ShardState, ShardView
+from shardherd.core.model.reasons import GROUP_ID_TAKEN
 from shardherd.telemetry.collector import Views
 from shardherd.telemetry.metrics import Metric
 
@@ -48,7 +49,9 @@ class KafkaNames(Collector):
         found: dict[Metric, dict[tuple[str, ...], float]] = {metric: {} for metric in NAMES}
         names = self._groups()
         for identity, view in self._views().items():
-            if view.source == "kafka" and identity in names:
+            # Of two that name one group in Kafka only the older is served: it alone has the group's numbers.
+            taken = any(cause.reason == GROUP_ID_TAKEN for cause in view.withheld)
+            if view.source == "kafka" and identity in names and not taken:
                 there = [shard for shard in view.shards if shard.present]
                 _add(found, names[identity], there, by_partition=len(there) <= self._limit)
                 found[MEMBERS][(names[identity],)] = len(view.consumers)

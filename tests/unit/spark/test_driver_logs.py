@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,13 +84,21 @@ def test_the_jvms_of_driver_and_executors_get_the_same() -> None:
     options = conf["spark.driver.defaultJavaOptions"]
     assert options == conf["spark.executor.defaultJavaOptions"]
     assert options.split() == [
-        f"-Dlog4j2.configurationFile=file:{LOG4J}",
+        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         *(f"-Dshardherd.{name}={value}" for name, value in WHOSE.items()),
     ]
     assert LOG4J.is_file()
     # The application has the last word.
     assert [key for key in session_conf(pod, {LOG_FORMAT: "text"}) if "defaultJavaOptions" in key] == []
     assert session_conf(pod, {"spark.driver.defaultJavaOptions": "-X"})["spark.driver.defaultJavaOptions"] == "-X"
+
+
+def test_a_path_with_a_space_is_one_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardherd.spark.driver_logs.LOG4J", Path("/srv/my python/log4j2-json.properties"))
+    pod = read_pod({**POD, "SHARDHERD_SPARK_CONF": json.dumps({LOG_FORMAT: "json"})})
+    first, *others = session_conf(pod, {})["spark.driver.defaultJavaOptions"].split()
+    assert first == "-Dlog4j2.configurationFile=file:///srv/my%20python/log4j2-json.properties"
+    assert len(others) == len(WHOSE)
 
 
 def test_by_default_nothing_of_spark_changes() -> None:

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
+from shardherd.core.model.nouns import Condition, GroupIdentity, GroupView, ShardState
+from shardherd.core.model.reasons import GROUP_ID_TAKEN
 from shardherd.telemetry.kafka_names import KafkaNames
 from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
 OTHER = GroupIdentity("shop", "other", "uid-other")
 
 
-def scraped(views: Mapping[GroupIdentity, GroupView], limit: int = 10) -> set[str]:
+NAMES = {IDENTITY: "shop.clicks", OTHER: "mine"}
+
+
+def scraped(views: Mapping[GroupIdentity, GroupView], limit: int = 10, names: Mapping[GroupIdentity, str] = NAMES) -> set[str]:
     registry = CollectorRegistry()
-    names = {IDENTITY: "shop.clicks", OTHER: "mine"}
     registry.register(KafkaNames(lambda: views, lambda: names, limit))
     return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
 
@@ -53,6 +56,12 @@ def test_a_topic_that_two_groups_read_is_there_once() -> None:
     lines = [line for line in scraped({IDENTITY: picture(), OTHER: picture(end=120)}) if line.startswith("kafka_topic")]
     assert 'kafka_topic_partition_current_offset{partition="0",topic="clicks"} 120.0' in lines
     assert len(lines) == 5
+
+
+def test_of_two_groups_of_one_name_the_one_that_is_served_is_shown() -> None:
+    taken = structs.replace(picture(), withheld=(Condition(GROUP_ID_TAKEN, "an older ConsumerGroup has it"),))
+    for views in ({IDENTITY: picture(), OTHER: taken}, {OTHER: taken, IDENTITY: picture()}):
+        assert scraped(views, names={IDENTITY: "shop.clicks", OTHER: "shop.clicks"}) == scraped({IDENTITY: picture()})
 
 
 def test_what_is_over_has_no_lag_and_a_group_of_another_source_no_such_names() -> None:

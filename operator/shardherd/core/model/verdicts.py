@@ -28,10 +28,10 @@ MEANINGS: Mapping[Verdict, str] = MappingProxyType(
         Verdict.STOPPED: "there is something to read, its position stands, and nobody is meant to read it now: no consumer "
         "holds it, or has held it for a minute, or the group is paused, or its conditions name what else keeps it",
         Verdict.LAGGING: "it is read, and its lag does not fall: for a minute or longer it was never below what it was at the "
-        "begin of that time, and it is more than its consumer reads in one step",
+        "begin of that time, and it is more than its consumer reads in two steps",
         Verdict.REWOUND: "its position was set back, and it has not come to where it was before",
-        Verdict.UNKNOWN: "it cannot be said: the source does not answer, its position or its end is not known, or the operator "
-        "that leads has not looked for long enough",
+        Verdict.UNKNOWN: "it cannot be said: the source does not answer, its position or its end is not known or does not fit "
+        "the other, or the operator that leads has not looked for long enough",
         Verdict.OK: "there is nothing to read, or the lag falls, or its consumer waits as it should: for its trigger, or until "
         "the shards that come before are read",
     }

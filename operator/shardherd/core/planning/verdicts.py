@@ -8,11 +8,14 @@ monotonic seconds, `wall` seconds since 1970. Withholds nothing, and moves nothi
 
 The rules, the first that holds:
 
-1. The position or the end is not known, or the source does not answer: UNKNOWN. Such a time counts for no other rule.
+1. The position or the end is not known, or the source does not answer: UNKNOWN. Such a time counts for no other rule. So it is
+   where the position is above the end for longer than a look at the source may be old: they are not of the same shard.
 2. Something is to be read and the position has stood for `STANDS`, or for twice as long as its last step took: STALLED if
-   its holder should get on, STOPPED if there is none or nobody of the group may.
+   its holder should get on, STOPPED if there is none or nobody of the group may. Until a whole step was seen, it is UNKNOWN
+   for as long as the settings give the phase of its holder.
 3. It moves, and over `STANDS` and at least `STEPS` steps the lag was never below what it was at their begin, and is more
-   than one step: LAGGING.
+   than two steps: LAGGING. Of micro-batches one after the other each reads what there was when it began, and so leaves between
+   one step and two.
 4. It was set back and is not where it was before: REWOUND.
 5. Something is to be read and nothing has been seen to move yet: UNKNOWN. Else OK.
 """
@@ -26,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
+from shardherd.core.model.nouns import GroupSettings, GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
+from shardherd.core.model.reasons import CHECKPOINT_LOST, SOURCE_RECREATED
 from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL
 
@@ -39,8 +43,13 @@ LONGEST_STEP = 600.0
 STEPS = 4
 """Steps that are compared at least before a lag is said not to fall: with fewer it may not have fallen by chance."""
 
-UNSEEN = 300.0
-"""Seconds between two looks after which the time between them counts for nothing: this process stood."""
+UNSEEN = 90.0
+"""Seconds between two looks after which the time between them counts for nothing: this process stood.
+
+More than there are between looks while those at records fail."""
+
+ABOVE = 30.0
+"""Seconds for which a position that stands may be above the end: the look that found the end is older than the position."""
 
 UNKNOWN = -1
 """A position, or a lag, that there is none of."""
@@ -48,6 +57,8 @@ UNKNOWN = -1
 ORDER = tuple(Verdict)
 _CODES = {verdict: code for code, verdict in enumerate(ORDER)}
 _UNKNOWN, _OK = _CODES[Verdict.UNKNOWN], _CODES[Verdict.OK]
+
+_DEFAULTS = GroupSettings()
 
 Integers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
@@ -90,13 +101,15 @@ BYTES = 5 * 8 + 5 * 8 + 4
 class History:
     """What is known after the look at `at`. `away`: that look saw nothing, as the source did not answer.
 
-    `said` are the shards that are not OK, with their verdicts: made anew only when one changes.
+    `held_up`: nobody of the group was to get on. `said` are the shards that are not OK, with their verdicts: made anew only
+    when one changes.
     """
 
     at: float
     shards: tuple[ShardId, ...]
     columns: Columns
     away: bool = False
+    held_up: bool = False
     said: tuple[ShardVerdict, ...] = field(default=(), repr=False)
 
     @property
@@ -106,7 +119,7 @@ class History:
         return ORDER[int(codes.min())] if len(codes) else Verdict.UNKNOWN
 
 
-def looked(before: History | None, view: GroupView, now: float, wall: float) -> History:
+def looked(before: History | None, view: GroupView, now: float, wall: float, settings: GroupSettings = _DEFAULTS) -> History:
     """The history with this view."""
     counted = [shard for shard in view.shards if shard.present and shard.state is not ShardState.OVER]
     shards = tuple(shard.shard for shard in counted)
@@ -115,51 +128,75 @@ def looked(before: History | None, view: GroupView, now: float, wall: float) -> 
         return _said(replace(history, away=True, columns=_turned(history.columns, _unknown(len(shards)), wall, None)))
     unseen = now - history.at
     columns = _later(history.columns, unseen) if history.away or unseen > UNSEEN else history.columns
-    return _said(History(now, history.shards, _judged(columns, view, counted, now, wall), said=history.said))
-
-
-def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now: float, wall: float) -> Columns:
-    positions, lags = _seen(counted)
-    known, met = positions != UNKNOWN, before.position != UNKNOWN
     held_up = any(cause.reason in STOPPED_FOR_ALL for cause in view.withheld)
-    excused, unread = _excused(view, counted, held_up=held_up), _unread(counted, held_up=held_up)
-    level = known & (lags == 0)
+    if history.held_up and not held_up:
+        # Its consumers have only now begun to get on.
+        columns = replace(columns, moved_at=np.full(len(shards), now))
+    patience = _patience(view, counted, settings)
+    judged = _judged(columns, view, counted, patience, now, wall, held_up=held_up)
+    return _said(History(now, history.shards, judged, held_up=held_up, said=history.said))
+
+
+def _judged(
+    before: Columns,
+    view: GroupView,
+    counted: Sequence[ShardView],
+    patience: Times,
+    now: float,
+    wall: float,
+    *,
+    held_up: bool,
+) -> Columns:
+    positions, ends, lags = _seen(counted)
+    known, met = positions != UNKNOWN, before.position != UNKNOWN
+    excused, kept = _excused(view, counted, held_up=held_up), _kept(view, counted)
+    unread = _unread(counted, held_up=held_up) | kept
+    beyond = positions > ends
+    level = known & (lags == 0) & ~beyond
     ahead = known & met & (positions > before.position)
     back = known & met & (positions < before.position)
     first = known & ~met
 
     busy_since = np.maximum(before.moved_at, before.level_at)
     # The time for which nobody was meant to read it says nothing of how long its reader takes.
-    stepped = ahead & (before.verdict != _CODES[Verdict.STOPPED])
+    # Nor does the first step that is seen to end, unless it was seen to begin.
+    stepped = ahead & before.seen & (before.verdict != _CODES[Verdict.STOPPED])
     took = np.where(stepped, np.minimum(now - busy_since, LONGEST_STEP), before.took)
     step = np.where(ahead, positions - before.position, before.step)
     moved_at = np.where(ahead | back | first | excused, now, before.moved_at)
     level_at = np.where(level, now, before.level_at)
+    unfit = beyond & (now - np.maximum(moved_at, level_at) >= ABOVE)
+    moved_at = np.where(unfit, now - ABOVE, moved_at)
 
     reached = np.where(back, np.maximum(before.reached, before.position), before.reached)
+    # Nobody comes to where the position was in a topic that was made again.
+    reached = np.where(known, np.minimum(reached, ends), reached)
     reached = np.where(level | (known & (positions >= reached)), UNKNOWN, reached)
 
     # What is compared begins anew with whatever is no step forward.
-    anew = level | back | first | excused
+    anew = level | back | first
     steps = np.where(anew, 0, np.where(ahead, np.minimum(before.steps.astype(np.int64) + 1, 255), before.steps))
     low = np.where(ahead, np.minimum(before.low, lags), before.low)
     due = ahead & ~anew & (steps >= STEPS) & (now - before.mark_at >= STANDS)
-    lagging = np.where(due, low >= before.mark, before.lagging & ~anew)
+    lagging = np.where(due, (low >= before.mark) & (before.mark > 2 * step), before.lagging & ~anew)
     anew |= due
     mark, low, mark_at = np.where(anew, lags, before.mark), np.where(anew, lags, low), np.where(anew, now, before.mark_at)
     steps = np.where(anew, 0, steps)
 
     stands_for = now - np.maximum(moved_at, level_at)
-    stands = known & (lags > 0) & (stands_for > np.maximum(STANDS, 2.0 * took))
+    too_long = np.maximum(STANDS, np.where((took > 0.0) | unread, 2.0 * took, patience))
+    stands = known & (lags > 0) & (stands_for > too_long)
+    unsure = known & (lags > 0) & ~stands & (took == 0.0) & (stands_for > STANDS)
     seen = before.seen | level | ahead | back | stands | (known & excused)
 
     verdict = np.full(len(counted), _OK, dtype=np.uint8)
-    verdict[known & ~seen] = _UNKNOWN
+    verdict[(known & ~seen) | unsure] = _UNKNOWN
     verdict[reached != UNKNOWN] = _CODES[Verdict.REWOUND]
-    verdict[lagging & (lags > step)] = _CODES[Verdict.LAGGING]
+    verdict[lagging & (np.minimum(mark, low) > 2 * step)] = _CODES[Verdict.LAGGING]
     verdict[stands] = _CODES[Verdict.STALLED]
     verdict[stands & unread] = _CODES[Verdict.STOPPED]
-    verdict[~known] = _UNKNOWN
+    verdict[~known | unfit] = _UNKNOWN
+    verdict[unfit & kept] = _CODES[Verdict.STOPPED]
     after = Columns(
         position=np.where(known, positions, before.position),
         reached=reached,
@@ -179,22 +216,24 @@ def _judged(before: Columns, view: GroupView, counted: Sequence[ShardView], now:
     return _turned(after, verdict, wall, np.where(stands, stands_for, 0.0))
 
 
-def _seen(counted: Sequence[ShardView]) -> tuple[Integers, Integers]:
-    """Positions, UNKNOWN where it or the end is, and how many records there are to read.
+def _seen(counted: Sequence[ShardView]) -> tuple[Integers, Integers, Integers]:
+    """Positions and ends, UNKNOWN both where one is, and how many records there are to read.
 
     What lay before the first record is gone: nobody waits for it, and nobody gets on because of it.
     """
-    positions, lags = [], []
+    positions, ends, lags = [], [], []
     for shard in counted:
         end, lag = shard.end, shard.lag_records
         if end is None or lag is None:
             positions.append(UNKNOWN)
+            ends.append(UNKNOWN)
             lags.append(0)
             continue
         begin, checkpoint = shard.begin, shard.checkpoint
         positions.append(end - lag if checkpoint is None else checkpoint)
+        ends.append(end)
         lags.append(end - begin if begin is not None and end - lag < begin else lag)
-    return np.array(positions, dtype=np.int64), np.array(lags, dtype=np.int64)
+    return np.array(positions, dtype=np.int64), np.array(ends, dtype=np.int64), np.array(lags, dtype=np.int64)
 
 
 def _excused(view: GroupView, counted: Sequence[ShardView], *, held_up: bool) -> Flags:
@@ -204,10 +243,30 @@ def _excused(view: GroupView, counted: Sequence[ShardView], *, held_up: bool) ->
     return np.fromiter(found, dtype=np.bool_, count=len(counted))
 
 
+def _patience(view: GroupView, counted: Sequence[ShardView], settings: GroupSettings) -> Times:
+    """For how long the holder of each shard may get on with nothing, by its phase: then it would be taken for hanging."""
+    limits = {Phase.READING: settings.progress_timeout, Phase.WRITING: settings.sink_timeout}
+    holders = {each.consumer: limits[each.phase] for each in view.consumers if each.phase in limits}
+    found = (STANDS if shard.holder is None else holders.get(shard.holder, STANDS) for shard in counted)
+    return np.fromiter(found, dtype=np.float64, count=len(counted))
+
+
 def _unread(counted: Sequence[ShardView], *, held_up: bool) -> Flags:
     """The shards that nobody has to get on with: nobody holds them, or has for long enough, or nobody of the group may."""
     held = ShardState.ALREADY_ALLOC
     found = (held_up or shard.holder is None or (shard.state is held and shard.state_age < STANDS) for shard in counted)
+    return np.fromiter(found, dtype=np.bool_, count=len(counted))
+
+
+def _kept(view: GroupView, counted: Sequence[ShardView]) -> Flags:
+    """The shards that a condition keeps where they are, whoever holds them.
+
+    A topic that was made again stops all of its group: which shards are of it, the view does not say.
+    """
+    reasons = {cause.reason for cause in view.withheld}
+    if SOURCE_RECREATED in reasons or CHECKPOINT_LOST not in reasons:
+        return np.full(len(counted), SOURCE_RECREATED in reasons, dtype=np.bool_)
+    found = (each.checkpoint is not None and each.begin is not None and each.checkpoint < each.begin for each in counted)
     return np.fromiter(found, dtype=np.bool_, count=len(counted))
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -11,8 +15,8 @@ import pytest
 from msgspec import structs
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
-from shardherd.core.model.reasons import PAUSED
+from shardherd.core.model.nouns import Condition, ConsumerId, GroupSettings, GroupView, Phase, ShardId, ShardState, ShardView
+from shardherd.core.model.reasons import CHECKPOINT_LOST, OWNERSHIP_REBUILDING, PAUSED, RESETTING, SOURCE_RECREATED
 from shardherd.core.model.verdicts import MEANINGS, Verdict
 from shardherd.core.planning.verdicts import BYTES, LONGEST_STEP, STANDS, UNSEEN, Columns, History, looked
 from tests.unit.core.planning.builders import consumers, view
@@ -20,6 +24,7 @@ from tests.unit.core.planning.builders import consumers, view
 LOOK = 5.0
 WALL = 1_700_000_000.0
 PAUSE = {"withheld": (Condition(PAUSED, "spec.paused is true"),)}
+RECREATED = {"withheld": (Condition(SOURCE_RECREATED, "clicks/0: the topic was deleted and made again"),)}
 AWAY = {"source_reachable": False, "source_error": "no broker answers"}
 
 At = Callable[[float], int]
@@ -100,7 +105,7 @@ SCRIPTS = [
         in_steps(20, 100),
         lambda now: 50_000 + round(100 * now),
     ),
-    Script("less lag than one step reads", 600, Verdict.OK, in_steps(30, 100), lambda now: 2000 + round(100 * now)),
+    Script("less lag than one step reads", 605, Verdict.OK, in_steps(30, 100), lambda now: 2000 + round(100 * now)),
     Script("the consumer is stuck, the lag grows", 120, Verdict.STALLED, lambda _: 10, lambda now: 20 + round(now)),
     Script("the consumer is stuck, nothing is written", 120, Verdict.STALLED, lambda _: 10, lambda _: 20),
     Script("a consumer that is stuck for less than a minute", 55, Verdict.UNKNOWN, lambda _: 10, lambda _: 20),
@@ -192,7 +197,7 @@ SCRIPTS = [
     ),
     Script(
         "its consumer reads for ever",
-        120,
+        320,
         Verdict.STALLED,
         lambda _: 10,
         lambda now: 20 + round(now),
@@ -205,6 +210,63 @@ SCRIPTS = [
         lambda _: 0,
         lambda _: 20,
         shard={"state": ShardState.WAIT, "holder": None},
+    ),
+    Script(
+        "its topic was made again, and it is held",
+        400,
+        Verdict.STOPPED,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+        group=RECREATED,
+    ),
+    Script(
+        "its topic was made again, and its end is where the position was",
+        1200,
+        Verdict.STOPPED,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+        group=RECREATED,
+    ),
+    Script(
+        "its position is above the end",
+        400,
+        Verdict.UNKNOWN,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+    ),
+    Script(
+        "its position is above the end of a look before", 110, Verdict.OK, lambda _: 100, lambda now: 100 if now < 90 else 95
+    ),
+    Script(
+        "the end was below its position, and is above it again",
+        630,
+        Verdict.OK,
+        lambda _: 5000,
+        lambda now: 5000 if now < 100 else round(10 * (now - 100)),
+    ),
+    Script(
+        "it is held, and its position is before the first record",
+        120,
+        Verdict.STOPPED,
+        lambda _: 10,
+        lambda _: 1000,
+        begin=lambda _: 500,
+        group={"withheld": (Condition(CHECKPOINT_LOST, "clicks/0: the checkpoint lies before the first record"),)},
+    ),
+    Script(
+        "another shard has lost its checkpoint",
+        120,
+        Verdict.STALLED,
+        lambda _: 10,
+        lambda _: 1000,
+        group={"withheld": (Condition(CHECKPOINT_LOST, "clicks/1: the checkpoint is gone"),)},
+    ),
+    Script(
+        "its topic was made again, and it is read from the first record",
+        700,
+        Verdict.OK,
+        lambda now: 5_000_000 if now < 603 else round(60 * (now - 603)),
+        lambda now: 5_000_100 if now < 600 else round(50 * (now - 600)) + 1000,
     ),
     Script("the source is unreachable", 600, Verdict.UNKNOWN, lambda _: 10, lambda _: 20, group=AWAY),
     Script("the source was never seen", 600, Verdict.UNKNOWN, lambda _: 10, lambda _: 20, group={"discovered": False}),
@@ -224,6 +286,47 @@ def test_a_script(script: Script) -> None:
     )
 
 
+def back_to_back(every: float, noise: float, seconds: int, seed: int) -> tuple[At, At]:
+    """Position and end where each micro-batch reads what there was when it began, and the next begins as it ends."""
+    chance = random.Random(seed)
+    ends = list(accumulate(max(0, round(chance.gauss(1000, noise))) for _ in range(seconds + 1)))
+    times, positions, now = [0.0], [0], 0.0
+    while now < seconds:
+        positions.append(ends[int(now)])
+        now += every * chance.uniform(1 - noise / 3000, 1 + noise / 3000)
+        times.append(now)
+    return lambda now: positions[bisect_right(times, now) - 1], lambda now: ends[int(now)]
+
+
+@pytest.mark.parametrize("every", [2, 6, 10, 20, 30, 60])
+@pytest.mark.parametrize("noise", [0, 300, 1000])
+def test_micro_batches_one_after_the_other_are_ok_at_every_look(every: int, noise: int) -> None:
+    heard: Counter[Verdict] = Counter()
+    for seed in range(3):
+        position, end = back_to_back(every, noise, 1800, seed)
+        history = watched(group(position, end), 200)
+        for now in range(205, 1800, 5):
+            history = watched(group(position, end), 0, history, now)
+            heard[history.verdict] += 1
+    assert set(heard) == {Verdict.OK}
+
+
+def test_waiting_for_its_trigger_does_not_hide_that_a_lag_grows() -> None:
+    def made(per_second: float) -> Callable[[float], GroupView]:
+        position = in_steps(60, 1000)
+
+        def at(now: float) -> GroupView:
+            consumer = structs.replace(consumers(1)[0], phase=Phase.WRITING if now % 60 < 40 else Phase.WAITING)
+            return view([shard(position(now), round(per_second * now))], consumers=(consumer,))
+
+        return at
+
+    for per_second, verdict in ((2000, Verdict.LAGGING), (1000, Verdict.OK)):
+        history = watched(made(per_second), 600)
+        heard = {(history := watched(made(per_second), 0, history, now)).verdict for now in range(605, 1800, 5)}
+        assert heard == {verdict}
+
+
 def test_micro_batches_that_take_minutes_are_no_stall() -> None:
     batches = group(in_steps(240, 100), lambda now: round(100 * now) + 50)
     heard = [watched(batches, after).verdict for after in range(500, 1900, 20)]
@@ -231,6 +334,41 @@ def test_micro_batches_that_take_minutes_are_no_stall() -> None:
     # Twice as long as the last one took is too long.
     after = watched(lambda now: batches(min(now, 960.0) if now < 1000 else 960.0), 960 + 480 + 2 * LOOK)
     assert after.verdict is Verdict.STALLED
+
+
+def by(phase: Phase) -> Mapping[str, Any]:
+    """A group whose consumer is in this phase."""
+    return {"consumers": (structs.replace(consumers(1)[0], phase=phase),)}
+
+
+@pytest.mark.parametrize("begin", range(1440, 2160, 90))
+def test_long_micro_batches_are_no_stall_for_an_operator_that_has_just_taken_over(begin: int) -> None:
+    position, end = back_to_back(720, 0, 6000, 1)
+
+    def made(now: float) -> GroupView:
+        return view([shard(position(now), end(now))], **by(Phase.WRITING))
+
+    history = watched(made, 0, start=begin)
+    heard = {(history := watched(made, 0, history, now)).verdict for now in range(begin + 5, 6000, 5)}
+    assert heard == {Verdict.UNKNOWN, Verdict.OK}
+    assert history.verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(("phase", "limit"), [(Phase.READING, 120.0), (Phase.WRITING, 400.0), (Phase.IDLE, STANDS)])
+def test_before_a_whole_step_was_seen_a_holder_has_what_the_settings_give_its_phase(phase: Phase, limit: float) -> None:
+    settings = GroupSettings(progress_timeout=120.0, sink_timeout=400.0)
+    there = view([shard(10, 1000)], **by(phase))
+    begun = looked(None, there, 0, WALL, settings)
+    waits = looked(begun, there, 60, WALL, settings)
+    for now in range(120, int(limit) + 1, 5):
+        waits = looked(waits, there, now, WALL, settings)
+    assert waits.verdict is Verdict.UNKNOWN
+    assert looked(waits, there, limit + 5, WALL, settings).verdict is Verdict.STALLED
+
+
+def test_what_nobody_may_read_is_stopped_after_a_minute_whatever_its_holder_is_about() -> None:
+    there = view([shard(10, 1000)], **PAUSE, **by(Phase.WRITING))
+    assert watched(lambda _: there, STANDS + LOOK).verdict is Verdict.STOPPED
 
 
 def test_a_step_that_took_very_long_does_not_excuse_the_next_for_as_long() -> None:
@@ -281,6 +419,30 @@ def test_a_reset_of_a_paused_group_is_first_seen_as_one_and_then_as_a_pause() ->
     history = watched(lambda _: view([shard(0, 1000)], **PAUSE), STANDS + LOOK, history, 130)
     assert history.verdict is Verdict.STOPPED
     assert looked(history, view([shard(50, 1000)]), 200, WALL).verdict is Verdict.REWOUND
+
+
+@pytest.mark.parametrize("reason", [PAUSED, RESETTING, OWNERSHIP_REBUILDING])
+def test_who_may_get_on_again_has_its_minute_and_is_stalled_since_then(reason: str) -> None:
+    held_up = {"withheld": (Condition(reason, "nothing is granted or moved"),)}
+    read = watched(group(lambda now: round(now), lambda _: 10_000), 600)
+    stopped = watched(lambda _: view([shard(600, 10_000)], **held_up), 3595, read, 605)
+    assert stopped.verdict is Verdict.STOPPED
+    resumed = watched(lambda _: view([shard(600, 10_000)]), STANDS, stopped, 4205)
+    assert resumed.verdict is Verdict.OK
+    stalled = watched(lambda _: view([shard(600, 10_000)]), 0, resumed, 4270)
+    assert [(each.verdict, each.since) for each in stalled.said] == [(Verdict.STALLED, WALL + 4205)]
+
+
+def test_a_pause_that_ends_while_the_source_is_away_is_seen_to_end() -> None:
+    stopped = watched(lambda _: view([shard(10, 1000)], **PAUSE), 600)
+    away = watched(lambda _: view([shard(10, 1000)], **AWAY), 20, stopped, 605)
+    assert watched(lambda _: view([shard(10, 1000)]), STANDS, away, 630).verdict is Verdict.OK
+
+
+def test_two_minutes_for_which_this_process_stood_are_no_stall() -> None:
+    made = group(lambda now: round(100 * now), lambda now: round(100 * now) + 200)
+    history = watched(made, 300)
+    assert looked(history, group(lambda _: 30_000, lambda _: 30_200)(420), 420, WALL).verdict is Verdict.OK
 
 
 def test_a_group_is_as_its_worst_shard_and_names_those_that_are_not_ok() -> None:
