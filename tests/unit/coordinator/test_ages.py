@@ -21,6 +21,12 @@ def write(rig: Rig, records: int, *, ago: float) -> None:
     rig.kafka.times.setdefault(SHARD, []).extend([rig.clock.wall() - ago] * records)
 
 
+def fill(rig: Rig, records: int) -> None:
+    """So many records more in each other shard: a checkpoint of all is then above no end."""
+    for partition in range(1, 4):
+        rig.kafka.append("t", partition, records)
+
+
 async def test_a_group_that_has_read_all_has_no_age_to_look_up(rig: Rig) -> None:
     await rig.serving()
     await rig.looked()
@@ -127,6 +133,7 @@ async def test_how_shards_are_read_is_in_every_picture(rig: Rig) -> None:
     assert (rig.view.verdict, rig.view.verdicts) == (Verdict.UNKNOWN, ())
     await rig.becomes(lambda: [each.verdict for each in rig.view.verdicts] == [Verdict.UNKNOWN])
 
+    fill(rig, 4)
     await consumer.commit(4)
     await rig.becomes(lambda: (rig.view.verdict, rig.view.verdicts) == (Verdict.OK, ()))
 
@@ -135,6 +142,7 @@ async def test_how_shards_are_read_is_in_every_picture(rig: Rig) -> None:
         await rig.serve(20.0)
     await rig.becomes(lambda: (rig.view.verdict, [each.shard for each in rig.view.verdicts]) == (Verdict.STALLED, [SHARD]))
 
+    fill(rig, 6)
     await consumer.commit(10)
     await rig.becomes(lambda: (rig.view.verdict, rig.view.verdicts) == (Verdict.OK, ()))
 
