@@ -10,7 +10,7 @@ import msgspec
 
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ConsumerId, ConsumerView, GroupIdentity, GroupView, Phase, ShardState, ShardView
-from shardherd.page.document import identity_of
+from shardherd.core.planning.listing import identity_of
 from shardherd.page.history import POINTS, History
 from shardherd.page.serving import LOOPBACK, PageServer, Views
 from tests.unit.inspect.observations import SINCE, resource, run

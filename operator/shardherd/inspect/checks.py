@@ -9,9 +9,8 @@ from typing import Any
 from shardherd.controller.pods import is_ready
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.planning.explaining import said_of
-from shardherd.core.planning.listing import condition
+from shardherd.core.planning.listing import condition, identity_of
 from shardherd.inspect.answers import Answer, Section, keyed
-from shardherd.inspect.observed import identity_of
 
 OK, BAD, UNKNOWN = "ok", "bad", "unknown"
 

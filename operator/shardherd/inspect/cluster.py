@@ -26,10 +26,11 @@ from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.naming import is_group_name
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import seconds_since_1970
+from shardherd.core.planning.listing import identity_of
 from shardherd.core.planning.status import SELECTOR_LABEL
 from shardherd.inspect.checks import NONE, Examined, Right
 from shardherd.inspect.coordinator import Coordinator
-from shardherd.inspect.observed import ConflictError, Happened, InspectError, Json, Observed, identity_of
+from shardherd.inspect.observed import ConflictError, Happened, InspectError, Json, Observed
 from shardherd.local.schema import schema
 from shardherd.ports import OwnershipUnavailableError
 

@@ -22,7 +22,8 @@ from shardherd.core.group import ownership
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import rfc3339
-from shardherd.inspect.observed import ConflictError, Happened, InspectError, Observed, identity_of
+from shardherd.core.planning.listing import identity_of
+from shardherd.inspect.observed import ConflictError, Happened, InspectError, Observed
 from shardherd.local.report import asked
 from shardherd.local.schema import RefusedError, admitted
 from shardherd.local.state import State, StateError

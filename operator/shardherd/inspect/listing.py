@@ -10,9 +10,9 @@ from shardherd.core.model.nouns import GroupView, ShardId, ShardState, ShardView
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
 from shardherd.core.model.verdicts import Verdict
-from shardherd.core.planning.listing import GROUP_HEADS, condition, group_row
+from shardherd.core.planning.listing import GROUP_HEADS, condition, group_row, identity_of
 from shardherd.inspect.answers import Answer, Section, keyed, notes
-from shardherd.inspect.observed import InspectError, Observed, identity_of
+from shardherd.inspect.observed import InspectError, Observed
 
 EVENTS = 5
 """The last of them are shown with a group."""

@@ -28,7 +28,7 @@ from shardherd.core.model.nouns import (
     ShardView,
 )
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL
-from shardherd.core.planning.listing import condition
+from shardherd.core.planning.listing import condition, identity_of
 from shardherd.core.planning.observed import ConsumerPod
 
 Json = dict[str, Any]
@@ -101,12 +101,6 @@ class Observed:
     def shard(self, name: str) -> ShardView | None:
         """One shard of the picture."""
         return next((shard for shard in self.picture().shards if shard.shard == name), None)
-
-
-def identity_of(resource: Mapping[str, Any]) -> GroupIdentity:
-    """Which group a resource is."""
-    metadata = resource["metadata"]
-    return GroupIdentity(metadata["namespace"], metadata["name"], metadata.get("uid", ""))
 
 
 def _picture(observed: Observed) -> GroupView:

@@ -13,12 +13,12 @@ from heapq import nlargest
 from typing import Any
 
 from shardherd.core.model.naming import shard_key
-from shardherd.core.model.nouns import ConsumerView, GroupIdentity, GroupView, ShardState, ShardView
+from shardherd.core.model.nouns import ConsumerView, GroupView, ShardState, ShardView
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning.diagnosis import why_not_read
 from shardherd.core.planning.explaining import STATES, explained, meaning_of_rebalance
-from shardherd.core.planning.listing import condition
+from shardherd.core.planning.listing import condition, identity_of
 from shardherd.page.history import INTERVAL, History
 
 Json = dict[str, Any]
@@ -37,12 +37,6 @@ _COUNTS = {
     ShardState.OVER: "over",
 }
 """Where the status counts the shards of each state."""
-
-
-def identity_of(resource: Mapping[str, Any]) -> GroupIdentity:
-    """Which group a resource is."""
-    metadata = resource["metadata"]
-    return GroupIdentity(metadata["namespace"], metadata["name"], metadata.get("uid", ""))
 
 
 def document(

@@ -24,9 +24,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from shardherd.core.model.naming import is_group_name
 from shardherd.core.model.nouns import GroupIdentity, GroupView
-from shardherd.page.document import document, group, identity_of
+from shardherd.core.planning.listing import identity_of
+from shardherd.page.document import document, group
 from shardherd.page.history import History
 from shardherd.ports import Clock
+from shardherd.telemetry.background import BackgroundServer
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +105,7 @@ class Views:
         return document(resources, chosen, wanted, self.clock.wall(), self.version)
 
 
-class PageServer:
+class PageServer(BackgroundServer):
     """The page on a port. Raises OSError if that is taken.
 
     With `hosts` it answers only who names it so: a page of somebody else's, whose name leads to this machine, does not.
@@ -115,20 +117,7 @@ class PageServer:
         class Handler(_Handler):
             _made, _static, _hosts = staticmethod(made), static, hosts
 
-        self._server = _Server((address, port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """The port that is served; of use when it was asked for as 0."""
-        return int(self._server.server_port)
-
-    def close(self) -> None:
-        """Stop serving and wait for the thread."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_Server((address, port), Handler), "page", poll=0.1)
 
 
 _PORT = re.compile(r":\d*\Z")

@@ -6,7 +6,6 @@ shards altogether where a group has too many of them. Holds no state: what a scr
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -19,6 +18,7 @@ from prometheus_client.registry import Collector
 from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
 from shardherd.core.model.verdicts import Verdict
 from shardherd.telemetry import metrics
+from shardherd.telemetry.background import BackgroundServer
 from shardherd.telemetry.metrics import Metric
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 
@@ -121,7 +121,7 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
         add(metrics.HEARTBEAT_AGE, consumer.heartbeat_age, consumer.consumer)
 
 
-class MetricsServer:
+class MetricsServer(BackgroundServer):
     """Serves a registry from a thread of its own, so that a busy event loop does not lose scrapes.
 
     With `scrapers` to them alone.
@@ -141,20 +141,7 @@ class MetricsServer:
                 self.wfile.write(REFUSAL.encode())
 
         Handler.registry = registry
-        self._server = _Server((address, port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """The port that is served; of use when it was asked for as 0."""
-        return int(self._server.server_port)
-
-    def close(self) -> None:
-        """Stop serving and wait for the thread."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_Server((address, port), Handler), "metrics")
 
 
 class _Server(ThreadingHTTPServer):

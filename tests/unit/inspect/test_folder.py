@@ -16,9 +16,10 @@ from shardherd.adapters.local.objects import POD, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
 from shardherd.cli import main
 from shardherd.core.group import ownership
+from shardherd.core.planning.listing import identity_of
 from shardherd.inspect import changes
 from shardherd.inspect.folder import Folder, patched
-from shardherd.inspect.observed import ConflictError, InspectError, identity_of
+from shardherd.inspect.observed import ConflictError, InspectError
 from shardherd.local.manifest import declare
 from tests.unit.inspect.observations import pod, stored
 from tests.unit.local.manifests import Json, group

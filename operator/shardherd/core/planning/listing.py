@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.core.model.reasons import ConditionType
 
 GROUP_HEADS = ("GROUP", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "WHY")
 
 NOTHING = "-"
 """What is not known, or does not apply."""
+
+
+def identity_of(resource: Mapping[str, Any]) -> GroupIdentity:
+    """Which group a resource is."""
+    metadata = resource["metadata"]
+    return GroupIdentity(metadata["namespace"], metadata["name"], metadata.get("uid", ""))
 
 
 def condition(resource: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
