@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shardherd.core.group.notes import parse, text
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed
-from tests.builders import IDENTITY, Play, restore, shard, spec, topic
+from tests.builders import IDENTITY, Play, info, restore, shard, spec, topic
 
 ANOTHER = text("the UID of a group that was deleted", 7, 9, "")
 
@@ -87,3 +89,22 @@ def test_a_kept_offset_of_a_shard_that_went_is_committed_when_it_is_back() -> No
     play.uncommitted = {}
     assert play.discover(topic(1, name="u")).positions == {shard("u/0"): 0}
     assert play.discover((*topic(1), *topic(1, name="u"))).positions == {shard("0"): 40}
+
+
+@pytest.mark.parametrize(
+    ("noted", "shown", "put_right"), [("id-1", "id-2", True), ("id-2", "id-2", False), ("", "id-2", False), ("id-1", "", False)]
+)
+def test_a_position_whose_note_names_another_shard_is_committed_once_more_by_the_next_leader(
+    noted: str, shown: str, put_right: bool
+) -> None:
+    play = Play(spec(1))
+    play.discover([info("0", source_id=shown)])
+    play.settle("g-0")
+    play.noted[shard("0")] = before = text(IDENTITY.uid, 0, 0, noted)
+    takes_over(play)
+    play.discover([info("0", source_id=shown)])
+    play.settle("g-0")
+    assert (play.noted[shard("0")] != before) is put_right
+    if put_right:
+        assert play.noted[shard("0")] == text(IDENTITY.uid, 0, 1, shown)
+    assert play.confirmed("g-0")["0"].position == 0

@@ -110,6 +110,31 @@ def test_of_two_claims_the_higher_epoch_is_right_whichever_comes_first() -> None
         assert zombie.reply.fenced == (HeldShard(shard("1"), 1),)
 
 
+@pytest.mark.parametrize("how", ["its pod starts again", "it is a new pod", "it lets go of the shard"])
+def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_may_still_claim_it(how: str) -> None:
+    play = started(2, 1)
+    zombie = play.consumer("g-0")
+    play.beat("g-1")
+    play.beat("g-0", "g-0", "g-1")
+    assert play.consumer("g-1").held == {shard("1"): 2}
+    zombie.held = {shard("0"): 1, shard("1"): 1}
+    lost(play, 2)
+    play.beat("g-0")
+    assert (play.shard("1").holder, play.shard("1").owner_epoch) == ("g-0", 1)
+    if how == "it lets go of the shard":
+        zombie.held = {shard("0"): 1}
+        play.beat("g-0")
+    else:
+        play.die("g-0")
+        play.run("g-0", start=2, pod=1 if how == "its pod starts again" else 2)
+    play.beat("g-0")
+    assert play.shard("1").owner_epoch == 1
+    play.beat("g-1")
+    assert (play.shard("1").holder, play.shard("1").owner_epoch) == ("g-1", 2)
+    play.wait(SILENT + 1, ["g-0", "g-1"])
+    assert (set(play.confirmed("g-0")), set(play.confirmed("g-1"))) == ({"0"}, {"1"})
+
+
 def test_no_position_is_forced_while_its_holder_may_still_claim_the_shard_and_go_on_from_its_own() -> None:
     play = started(2, 1)
     play.checkpoint("g-0", "1", 40)

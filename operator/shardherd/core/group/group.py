@@ -33,8 +33,8 @@ from shardherd.core.group import (
     views,
 )
 from shardherd.core.group.decisions import Decision, decision_of
-from shardherd.core.group.notes import of_group
-from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session
+from shardherd.core.group.notes import Note, of_group
+from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
 from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Entry, GroupEvent, State, Table
 from shardherd.core.group.topics import PatternError, selects
 from shardherd.core.model.event_reasons import RESTORED
@@ -104,7 +104,8 @@ class Group:
 
         Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
         `copies` are earlier durable positions, kept elsewhere: one that is above the durable one shows that this was lost.
-        `notes` are those of the durable positions: one that is not of this group is put right.
+        `notes` are those of the durable positions: one that is not of this group, or of another shard than bears the name, is
+        put right. The leader before may not have lived to do that, after a commit of which it heard no outcome.
         """
         record = ownership.group
         dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
@@ -119,7 +120,11 @@ class Group:
             resumed_at=now,
             copies=above,
             claims_until=claims_until,
-            unnoted=frozenset(shard for shard in durable if shard in ownership.shards and shard not in known),
+            unnoted=frozenset(
+                shard
+                for shard in durable
+                if shard in ownership.shards and not _tells(known.get(shard), ownership.shards[shard])
+            ),
         )
         state = State(spec, record, clocks, assignors)
         state.restored_at = now
@@ -352,6 +357,11 @@ class Group:
         if moves := self._state.moved:
             self._state.put_clocks(moves=self._state.clocks.moves + moves)
             rebalance.transfer_ended(self._state)
+
+
+def _tells(note: Note | None, row: ShardRecord) -> bool:
+    """Whether this note of the group says which shard the position is one of, as far as that is known."""
+    return note is not None and (note.source_id == row.source_id or not (note.source_id and row.source_id))
 
 
 def _named(spec: GroupSpec, shard: ShardId) -> bool:

@@ -124,8 +124,11 @@ def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
 def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
 
-    It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for.
+    It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for. Not while it is
+    found out who holds what: that epoch may be one that another consumer was granted, and still claims.
     """
+    if state.record.rebuilding:
+        return
     record, session = state.consumers[consumer], state.sessions[consumer]
     unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
     for shard in sorted(unnamed, key=shard_key):

@@ -153,7 +153,9 @@ def forget_superseded(state: State, now: float) -> None:
 def settle(state: State, now: float) -> None:
     """Move on the shards that are held under incarnations that are over, as far as that is safe by now."""
     # The common case first: every shard is held by a current incarnation, and that is known.
-    if not state.unsettled:
+    # While consumers claim what they hold, a shard stays with who claimed it, under the epoch that he named: the holder of a
+    # later epoch may not have spoken yet, and his epoch must be given to nobody.
+    if not state.unsettled or state.record.rebuilding:
         return
     stale = [key for key in state.under if not is_current(state, *key)]
     state.unsettled = bool(stale)
