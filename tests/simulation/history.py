@@ -64,6 +64,8 @@ class History:
     """When a user set `ordered` to false."""
     moving_since: float | None = None
     """Since when some shard is in transfer; None while none is."""
+    unknown: set[ShardId] = field(default_factory=set)
+    """What was not there when it was found out who holds what, and has not come back: its last position alone has its epoch."""
     resets: set[str] = field(default_factory=set)
     """The ids of the declared resets that were made."""
     decided_at: float = 0.0
@@ -133,8 +135,9 @@ class History:
                 raise BrokenError(f"{writer} changed grants by taking over")
         if _finds_out(before) and not _finds_out(after):
             # Nobody could claim one that was not there, nor one without a position, which may be another one by now.
+            self.unknown = self.shards.keys() - after.shards.keys()
             for name, actual in self.shards.items():
-                if name not in after.shards or actual.highest is None or not self.was_named(name):
+                if name in self.unknown or actual.highest is None or not self.was_named(name):
                     actual.miss_claims()
         if new.discovered and not old.discovered and not _finds_out(after):
             # Nothing tells that there was a group before: nobody can claim a shard that he held and that has no position.
@@ -142,6 +145,7 @@ class History:
                 if self.shards[name].highest is None:
                     self.shards[name].miss_claims()
         resetting = applying(before) is not None and applying(before) == applying(after)
+        self.unknown -= after.shards.keys()
         for name, row in after.shards.items():
             was = before.shards.get(name)
             if was is row:
@@ -369,6 +373,15 @@ class History:
         if self.stored is None or shard not in self.stored.shards:
             # Of a group that was made again, and has not seen the shard since: nothing shows that there was a position.
             actual.begin_again()
+        self.lose_epochs(shard)
+
+    def lose_epochs(self, shard: ShardId) -> None:
+        """The position of a shard has gone, with its note, be it that the shard is made anew.
+
+        If nobody knew of it when it was found out who holds what, nothing is left that tells which epochs it had.
+        """
+        if shard in self.unknown:
+            self.grants = {key: owner for key, owner in self.grants.items() if key[0] != shard}
 
     def lose(self) -> None:
         """Somebody has deleted the ownership."""
@@ -378,7 +391,7 @@ class History:
         """The group was deleted and is made again: nothing is granted, and all is read from its offsets or its beginning."""
         self.uid, self.stored, self.writer = uid, None, ""
         self.lost, self.older, self.outdated, self.moving_since = False, None, False, None
-        self.grants, self.resets = {}, set()
+        self.grants, self.resets, self.unknown = {}, set(), set()
         for actual in self.shards.values():
             actual.newest_epoch, actual.last_position, actual.before_reset, actual.written, actual.granted_since = (
                 0,
@@ -459,10 +472,19 @@ class History:
             return False
         return record.has_ended(incarnation) or (record.incarnation == incarnation and not record.present)
 
+    def has_ended(self, consumer: ConsumerId, incarnation: Incarnation) -> bool:
+        """Whether it is stored that this run has ended for good: who was only silent for too long may come back."""
+        record = self.stored.consumers.get(consumer) if self.stored is not None else None
+        return record is not None and record.has_ended(incarnation)
+
     def expires(self, operator: str, consumer: ConsumerId, reason: str, silence: float) -> None:
         """This operator says so. What it stored before another took over, and tells after that, is not of the other's time."""
         if operator == self.writer:
             self.expired(consumer, reason, silence)
+
+    def note_expired(self, runs: Iterable[tuple[ConsumerId, Incarnation]]) -> None:
+        """These runs were silent for as long as one that is expired, also if no coordinator could know of them."""
+        self._expired.update(runs)
 
     def expired(self, consumer: ConsumerId, reason: str, silence: float) -> None:
         """A coordinator says that a consumer is silent. `silence`: for how long it really has been."""

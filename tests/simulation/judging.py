@@ -102,6 +102,8 @@ class Judge(History):
     """By coordinator and run of a consumer."""
     named_at: dict[tuple[str, ShardId], float] = field(default_factory=dict)
     """When a heartbeat that named it arrived last at each coordinator."""
+    finding_out_since: float | None = None
+    """Since when the coordinator that leads finds out who holds what; None if it is known."""
     came_late: dict[ShardId, float] = field(default_factory=dict)
     """When each shard came that was not there yet when it began to be found out who holds what."""
     forgotten_at: dict[ShardId, float] = field(default_factory=dict)
@@ -111,6 +113,8 @@ class Judge(History):
     """For how long a shard of each consumer had been in transfer when the ownership was written last."""
     written: Ownership | None = None
     """What was stored before that write."""
+    written_anew: Ownership | None = None
+    """What was stored before the last write but one, if the last wrote anew what somebody had deleted or put back."""
     led_since: float = 0.0
     spec: GroupSpec | None = None
     spec_since: float = 0.0
@@ -131,7 +135,7 @@ class Judge(History):
         super().begin_group(uid, keeps_offsets=keeps_offsets)
         for known in (self.heard_of, self.forgotten_at, self.moving_from, self.longest, self.events, self.rebalanced_at):
             known.clear()
-        self.written, self.doublings, self.led_since = None, [], self.now
+        self.written, self.written_anew, self.doublings, self.led_since = None, None, [], self.now
 
     def specified(self, spec: GroupSpec) -> None:
         """The resource is this from now on."""
@@ -153,8 +157,8 @@ class Judge(History):
         heard.ready_since = None if not heartbeat.ready else self.now if heard.ready_since is None else heard.ready_since
         if heartbeat.draining and heard.draining_since is None:
             heard.draining_since = self.now
-        # What comes when it is stored already that it is over comes too late, and may come more than once before that is told.
-        if heartbeat.progress != heard.progress and not self.is_over(heartbeat.consumer, heartbeat.incarnation):
+        # What comes when it is stored already that it has ended is too late, and may come more than once before that is told.
+        if heartbeat.progress != heard.progress and not self.has_ended(heartbeat.consumer, heartbeat.incarnation):
             heard.progress, heard.progress_before = heartbeat.progress, heard.progress_at
             heard.progress_at = self.now
         return True
@@ -172,17 +176,21 @@ class Judge(History):
         # Rows that somebody deleted, or put back, are no word of a coordinator that a later one must keep to.
         lost = self.lost or self.older is not None or self.outdated
         self._note_late(before, after)
+        self._note_silent(after, writer)
         super().store(after, writer)
         if took_over or not lost or after != before:
             # Else what somebody deleted or put back is written over by what was stored before it.
+            self.written_anew = self.written if lost and not took_over else None
             self.written = before
         if took_over:
             self.led_since = self.now
             self.doublings = []
         if before is None or lost:
             if before is not None and not took_over:
-                # Who wrote it anew under himself remembers since when.
+                # Who wrote it anew under himself remembers since when, also of whom he has expired already and tells later.
+                moved = self.longest
                 self._longest(before)
+                self.longest = {name: max(moved.get(name, 0.0), self.longest.get(name, 0.0)) for name in moved | self.longest}
             else:
                 moving = (name for name, row in after.shards.items() if row.state is ShardState.TRANSFER)
                 self.moving_from = dict.fromkeys(moving, self.now)
@@ -210,6 +218,16 @@ class Judge(History):
             self.came_late = {}
         elif after.group.rebuilding:
             self.came_late.update(dict.fromkeys(after.shards.keys() - before.shards.keys(), self.now))
+
+    def _note_silent(self, after: Ownership, writer: str) -> None:
+        """Who says nothing for all of the time in which it is found out who holds what is as one that was expired."""
+        if after.group.rebuilding:
+            if self.finding_out_since is None or writer != self.writer:
+                self.finding_out_since = self.now
+        elif self.finding_out_since is not None and writer == self.writer:
+            heard = {key[1:] for key, each in self.heard_of.items() if key[0] == writer and each.last >= self.finding_out_since}
+            self.note_expired({key[1:] for key in self.heard_of} - heard)
+            self.finding_out_since = None
 
     def was_named(self, shard: ShardId) -> bool:
         """See `History`. Who is heard every so often may have had no time to."""
@@ -626,8 +644,8 @@ class Judge(History):
             raise BrokenError(f"{consumer} was expired {self.now - last:.1f} s after it got on, for want of progress")
 
     def _had_to_read(self, consumer: ConsumerId) -> None:
-        before = self.written
-        held = [name for name, row in before.shards.items() if row.holder == consumer] if before is not None else []
+        befores = [before for before in (self.written, self.written_anew) if before is not None]
+        held = [name for before in befores for name, row in before.shards.items() if row.holder == consumer]
         if not any((self.shards[name].highest or 0) < self.shards[name].end for name in held):
             raise BrokenError(f"{consumer} was expired for want of progress, and holds nothing that is left to be read: {held}")
 

@@ -118,6 +118,7 @@ class Source:
             if not with_offsets:
                 world.kafka.committed.pop(old.name, None)
                 world.kafka.notes.pop(old.name, None)
+                world.history.lose_epochs(old.name)
         world.say(f"{[shard.name for shard in shards]} are made anew")
         world.history.counts["shards made anew"] += len(shards)
 

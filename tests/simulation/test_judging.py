@@ -463,17 +463,21 @@ def test_nobody_scales_or_shuts_down_a_group_that_is_deleted(fault: changes.Faul
     assert ((world.pods.wanted, world.spec, world.asleep) == before) is deleted
 
 
-def away_while_the_ownership_was_rebuilt(*rows: ShardRecord, has_position: bool = True) -> Judge:
-    """A judge who has seen t/0 granted and read, and these rows when the time for claims was over; A reads t/0 on from 4."""
+def away_while_the_ownership_was_rebuilt(*rows: ShardRecord, has_position: bool = True, heard: bool = True) -> Judge:
+    """A judge who has seen t/0 granted and read, and these rows when the time for claims was over; A reads t/0 on from 4.
+
+    `heard`: whether A was heard in that time.
+    """
     judge = judging(HELD)
     if not has_position:
         judge.shards[T0].highest = judge.shards[T0].durable = None
     judge.write(T0, 4, 6, 4, RUN_OF[A])
     judge.lose()
     judge.store(owned(*rows, discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
+    for name in (A, B) if heard else (B,):
+        judge.hears(heartbeat(name), "operator-2")
     judge.store(owned(*rows, rebuilding=True, leader_epoch=2), "operator-2")
     judge.store(owned(*rows, leader_epoch=2, revision=7), "operator-2")
-    judge.hears(heartbeat(B), "operator-2")
     if not has_position:
         judge.land(T0, 4, "operator-2")
     given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, owner_epoch=5, held_since_epoch=5, revision=8)
@@ -505,6 +509,11 @@ def test_the_epoch_of_a_grant_that_could_not_be_claimed_may_be_given_out_again_a
         judge.write(T0, 4, 6, 6, RUN_OF[B])
 
 
+def test_what_was_written_by_who_was_silent_while_it_was_found_out_who_holds_what_may_be_written_again() -> None:
+    judge = away_while_the_ownership_was_rebuilt(FREE, heard=False)
+    judge.write(T0, 4, 7, 5, RUN_OF[B])
+
+
 def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> None:
     judge = away_while_the_ownership_was_rebuilt(FREE)
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
@@ -520,8 +529,8 @@ def test_a_shard_that_comes_late_could_be_claimed_only_by_who_is_heard_before_th
     judge.store(owned(rebuilding=True, leader_epoch=2), "operator-2")
     judge.store(owned(FREE, rebuilding=True, leader_epoch=2, revision=7, group_epoch=4), "operator-2")
     judge.timeline.now += 1.0
-    if named:
-        judge.hears(heartbeat(A, 2, held=(HeldShard(T0, 4),)), "operator-2")
+    judge.hears(heartbeat(A, 2, held=(HeldShard(T0, 4),) if named else ()), "operator-2")
+    judge.hears(heartbeat(B), "operator-2")
     judge.store(owned(FREE, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
     given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, owner_epoch=5, held_since_epoch=5, revision=9)
     judge.hears(heartbeat(B, 2), "operator-2")
@@ -533,6 +542,32 @@ def test_a_shard_that_comes_late_could_be_claimed_only_by_who_is_heard_before_th
 def test_a_shard_without_a_position_could_not_be_claimed_and_what_was_written_of_it_may_be_written_again() -> None:
     judge = away_while_the_ownership_was_rebuilt(FREE._replace(started=False), has_position=False)
     judge.write(T0, 4, 7, 5, RUN_OF[B])
+
+
+def granted_after_it_was_not_there(*, position_is_lost: bool, knows: bool) -> None:
+    """B is granted t/0 under epoch 4, which A had; it was not there, unless somebody `knows` it, when claims were made."""
+    judge = judging(HELD)
+    judge.shards[T0].landed, judge.grants[T0, 4] = (4, 4), (A, RUNS[A])
+    judge.lose()
+    rows = (FREE,) if knows else ()
+    judge.store(owned(*rows, discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
+    judge.store(owned(*rows, rebuilding=True, leader_epoch=2), "operator-2")
+    judge.store(owned(*rows, leader_epoch=2, revision=7), "operator-2")
+    judge.hears(heartbeat(B), "operator-2")
+    if position_is_lost:
+        judge.lose_epochs(T0)
+    given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, held_since_epoch=4, revision=8)
+    judge._grant_changed(None, given_to_b)
+
+
+def test_the_epochs_of_a_shard_that_nobody_knew_when_claims_were_made_are_lost_with_its_position() -> None:
+    granted_after_it_was_not_there(position_is_lost=True, knows=False)
+
+
+@pytest.mark.parametrize(("position_is_lost", "knows"), [(False, False), (True, True), (False, True)])
+def test_it_sees_an_epoch_that_is_given_out_again_though_something_tells_of_it(position_is_lost: bool, knows: bool) -> None:
+    with pytest.raises(BrokenError, match="epoch 4 was granted to"):
+        granted_after_it_was_not_there(position_is_lost=position_is_lost, knows=knows)
 
 
 def made_anew_under(row: ShardRecord) -> tuple[Judge, Kafka]:
@@ -1022,6 +1057,18 @@ def test_progress_that_comes_when_an_expiry_is_stored_already_comes_too_late() -
     judge.expired(A, "ProgressTimeout", 0.0)
 
 
+def test_progress_with_which_who_was_silent_for_too_long_comes_back_was_made_then() -> None:
+    judge = judging(HELD, progress_timeout=60.0)
+    judge.stored = owned(HELD, revision=7, consumers={**CONSUMERS, A: replace(CONSUMERS[A], present=False)})
+    judge.hears(heartbeat(A, 2, progress=7), LEADER)
+    judge.timeline.now += 50.0
+    judge.stored = owned(HELD, revision=8)
+    judge.hears(heartbeat(A, 3, progress=7), LEADER)
+    judge.timeline.now += 15.0
+    judge.store(owned(HELD, revision=9), LEADER)
+    judge.expired(A, "ProgressTimeout", 0.0)
+
+
 def test_a_checkpoint_of_a_shard_that_was_made_anew_since_ends_the_doubling_of_deadlines_once() -> None:
     judge = judging(MOVING, release_timeout=60.0, progress_timeout=60.0)
     judge.timeline.now += 70.0
@@ -1081,17 +1128,32 @@ def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:
     judge.expired(A, "ReleaseTimeout", 0.0)
 
 
-@pytest.mark.parametrize("by", ["deleted", "put back"])
-def test_who_was_expired_had_to_read_also_if_that_is_stored_once_more_before_it_is_told(by: str) -> None:
-    judge = judging(HELD, progress_timeout=60.0)
-    expired = owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7)
-    judge.store(expired, LEADER)
+def expired_and_stored_anew(row: ShardRecord, by: str, *, with_more: bool) -> Judge:
+    """A judge who has seen that A, who held this row, was expired, and that this is stored once more before it is told."""
+    judge = judging(row, release_timeout=60.0, progress_timeout=60.0)
+    judge.moving_from[T0] = judge.now - 70.0
+    free = row._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None, next_consumer=None)
+    judge.store(owned(free, revision=7), LEADER)
     if by == "deleted":
         judge.lose()
     else:
         judge.put_back(owned(FREE))
-    judge.store(expired, LEADER)
-    judge.expired(A, "ProgressTimeout", 0.0)
+    judge.store(owned(free, revision=8 if with_more else 7), LEADER)
+    return judge
+
+
+@pytest.mark.parametrize("with_more", [False, True])
+@pytest.mark.parametrize("by", ["deleted", "put back"])
+def test_who_was_expired_had_to_read_also_if_that_is_stored_once_more_before_it_is_told(by: str, with_more: bool) -> None:
+    expired_and_stored_anew(HELD, by, with_more=with_more).expired(A, "ProgressTimeout", 0.0)
+
+
+@pytest.mark.parametrize("with_more", [False, True])
+@pytest.mark.parametrize("by", ["deleted", "put back"])
+def test_who_was_expired_was_asked_to_release_also_if_that_is_stored_once_more_before_it_is_told(
+    by: str, with_more: bool
+) -> None:
+    expired_and_stored_anew(MOVING, by, with_more=with_more).expired(A, "ReleaseTimeout", 0.0)
 
 
 def test_it_sees_who_is_expired_though_it_gets_on_or_has_nothing_to_read() -> None:
