@@ -14,8 +14,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from shardherd.telemetry import metrics
+from shardherd.telemetry.kafka_names import KafkaNames
 from shardherd.telemetry.metrics import Metric, OperatorMetrics
 from tests.chart.rendering import EVERYTHING, ROOT, Chart
+from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
 Json = dict[str, Any]
 
@@ -323,3 +325,52 @@ class TestMonitors:
         assert [each["name"] for each in volumes] == ["tmp"]
         monitor = chart.one("ServiceMonitor", values={"prometheus": {"serviceMonitor": {"enabled": True}}})
         assert monitor["spec"]["endpoints"] == [{"port": "metrics", "path": "/metrics", "honorLabels": True}]
+
+
+class TestDashboardOfKafkaExporter:
+    """Every query of kafka_exporter's own dashboard (Grafana's number 7589), its variables filled in, answered by promtool."""
+
+    OF = 'instance=~"10.0.0.7:9090",topic=~"clicks"'
+
+    def series(self) -> list[Json]:
+        """Two scrapes a minute for ten minutes: 120 records a minute come in, and 60 are read."""
+
+        def scraped(times: int) -> dict[str, tuple[dict[str, str], float]]:
+            row = shards(1, checkpoint=30 * times, begin=0, end=60 * times, lag_records=30 * times)
+            registry = CollectorRegistry()
+            views = {IDENTITY: view(row, consumers=consumers(1), source="kafka")}
+            registry.register(KafkaNames(lambda: views, lambda: {IDENTITY: "shop.clicks"}, 10))
+            return {each.name: (each.labels, each.value) for family in registry.collect() for each in family.samples}
+
+        first, second = scraped(1), scraped(2)
+        found = []
+        for name, (labels, value) in first.items():
+            place = {"instance": "10.0.0.7:9090", "job": "shardherd-metrics"}
+            of = ",".join(f'{label}="{text}"' for label, text in {**labels, **place}.items())
+            found.append({"series": f"{name}{{{of}}}", "values": f"{value:g}+{second[name][1] - value:g}x20"})
+        return found
+
+    @pytest.mark.parametrize(
+        ("query", "labels", "value"),
+        [
+            ("sum(rate(kafka_topic_partition_current_offset{%s}[1m])) by (topic)", '{topic="clicks"}', 2),
+            (
+                "sum(kafka_consumergroup_lag{%s}) by (consumergroup, topic)",
+                '{consumergroup="shop.clicks", topic="clicks"}',
+                630,
+            ),
+            ("sum(delta(kafka_topic_partition_current_offset{%s}[5m]) / 5) by (topic)", '{topic="clicks"}', 120),
+            (
+                "sum(delta(kafka_consumergroup_current_offset{%s}[5m]) / 5) by (consumergroup, topic)",
+                '{consumergroup="shop.clicks", topic="clicks"}',
+                60,
+            ),
+            ("sum by (topic) (kafka_topic_partitions{%s})", '{topic="clicks"}', 1),
+            ("count by (job) (kafka_consumergroup_current_offset{%s})", '{job="shardherd-metrics"}', 1),
+        ],
+    )
+    def test_a_panel_shows_what_it_should(self, query: str, labels: str, value: float, tmp_path: Path) -> None:
+        asked = {"expr": query % self.OF, "eval_time": "10m", "exp_samples": [{"labels": labels, "value": value}]}
+        test = {"interval": "30s", "input_series": self.series(), "promql_expr_test": [asked]}
+        (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}))
+        assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "tests.yaml"))
