@@ -251,14 +251,16 @@ class MachinePlace(Place):
         return "\n".join(parts)
 
     def next_steps(self) -> str:
-        command = f"{Path(sys.executable).parent.relative_to(REPOSITORY)}/shardherd local"
+        program = f"{Path(sys.executable).parent.relative_to(REPOSITORY)}/shardherd"
         state = f"--state {self._state.folder}"
         return f"""
 Everything still runs. To look around:
 
-  {command} status {state}
-  {command} logs {GROUP}-0 {state}
-  {command} kill {GROUP}-0 {state}
+  {program} local status {state}
+  {program} local logs {GROUP}-0 {state}
+  {program} local kill {GROUP}-0 {state}
+  {program} explain {GROUP} --local {state}
+  {program} page --local {state}    says where all of it is in a browser
 
   metrics of the operator: {self.metrics_url}
   rows of the sink: {self.rows}

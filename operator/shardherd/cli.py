@@ -82,6 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         local.add_to(commands)
         return local.run(parser.parse_args(given))
+    if (given[:1] or [""])[0] == "brokers":
+        # An operator does without it until it is asked for.
+        from shardherd.inspect import asking
+
+        asking.add_to(commands)
+        return asking.run(parser.parse_args(given))
+    commands.add_parser("brokers", help="ask the brokers of groups, from here, how their topics are set")
     commands.add_parser("local", help="run ConsumerGroups on this machine, without Kubernetes")
     alone.add_to(commands)
     for name, about in COMMANDS.items():

@@ -12,7 +12,9 @@ from dev.demo.on_machine import MachinePlace
 from dev.demo.place import Position, positions
 from dev.demo.report import DemoError, Reporter
 from shardherd.adapters.local.objects import GROUP_LABEL, POD
+from shardherd.local.operator import METRICS
 from shardherd.local.state import State
+from tests.unit.test_documented import command, parser
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +46,28 @@ def test_both_places_have_all_that_the_story_needs() -> None:
 def test_the_rows_on_this_machine_are_where_the_manifests_volume_leads(tmp_path: Path) -> None:
     place = MachinePlace(tmp_path / "demo", Reporter(lambda _: None))
     assert place.rows == tmp_path / "demo" / "herd" / "volumes" / "demo" / "clickstream-data" / "clickstream" / "rows"
+
+
+def test_what_to_look_at_afterwards_are_commands_that_there_are(tmp_path: Path) -> None:
+    place = MachinePlace(tmp_path / "demo", Reporter(lambda _: None))
+    state = State(place.folder / "herd")
+    state.make()
+    objects = state.objects()
+    objects.database.note(METRICS, "1234")
+    objects.database.close()
+
+    named = re.findall(r"^  \S*bin/shardherd (.*?)(?:    .*)?$", place.next_steps(), re.MULTILINE)
+
+    assert [words.split()[:2] for words in named] == [
+        ["local", "status"], ["local", "logs"], ["local", "kill"], ["explain", "clickstream"], ["page", "--local"],
+    ]  # fmt: skip
+    for words in map(str.split, named):
+        assert words[-2:] == ["--state", str(state.folder)]
+        if words[0] == "local":
+            parser().parse_args(words)
+        else:
+            found, rest = command(words)
+            found.make_context(words[0], rest)
 
 
 def test_to_remove_what_is_not_there_does_nothing(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ PAGES = (
 Json = dict[str, Any]
 LOCAL = ("local", "run")
 """Commands that are no part of what looks at groups; what parses them is made elsewhere."""
-OTHERS = ("operator", "version", "ping")
+OTHERS = ("operator", "version", "ping", "brokers")
 
 
 def blocks(page: Path, *languages: str) -> list[str]:

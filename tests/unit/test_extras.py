@@ -112,6 +112,12 @@ def test_an_extra_asks_for_all_that_its_modules_import(extra: str, roots: list[s
     assert {package for package, distributions in wanted.items() if not distributions & installed(extra)} == set()
 
 
+def test_an_operator_can_ask_the_brokers_without_the_extra_of_the_command_line() -> None:
+    providers = metadata.packages_distributions()
+    needed = others("shardherd.inspect.asking") - {"botocore", "gssapi"}
+    assert {package for package in needed if not {normal(each) for each in providers[package]} & installed("operator")} == set()
+
+
 @pytest.mark.parametrize(("package", "extra"), ASKED_FOR.items())
 def test_what_few_need_has_an_extra_of_its_own(package: str, extra: str) -> None:
     assert package in needs("shardherd", extra)

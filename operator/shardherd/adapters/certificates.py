@@ -10,7 +10,6 @@ import datetime
 import ipaddress
 import re
 import ssl
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from shardherd.core.planning.certificates import Authority, Certificate, Lifetimes, rotation
+from shardherd.source.security.secret_file import in_memory
 
 CHAIN, KEY, BUNDLE, AUTHORITY_KEYS = "tls.crt", "tls.key", "ca.crt", "ca.key"
 """Keys of the Secret: as cert-manager names them, and the keys of our own authorities."""
@@ -98,11 +98,8 @@ def context(data: Data) -> ssl.SSLContext:
     """What to serve with the Secret's certificate. Raises ssl.SSLError if certificate and key do not fit."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The ssl module reads files only. This one is its owner's alone, and gone at once.
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
-        file.write(data[KEY].rstrip() + b"\n" + data[CHAIN])
-        file.flush()
-        made.load_cert_chain(file.name)
+    with in_memory(data[KEY].rstrip() + b"\n" + data[CHAIN]) as path:
+        made.load_cert_chain(path)
     return made
 
 

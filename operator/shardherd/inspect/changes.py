@@ -42,17 +42,22 @@ def cordoned(wanted: bool) -> Patch:
     return {"metadata": {"labels": {CORDONED_LABEL: "true" if wanted else None}}}
 
 
-def pausing(observed: Observed, wanted: bool) -> str:
-    """What is said of it."""
-    name = observed.identity
-    if bool(observed.spec.get("paused", False)) is wanted:
-        return f"{name} {'is paused already' if wanted else 'was not paused'}: nothing was changed"
-    if wanted:
-        return f"{name} is paused: micro-batches end and are checkpointed, then nothing is read until it is resumed"
-    return f"{name} is resumed"
+def pausing(observed: Observed, wanted: bool) -> Answer:
+    """What is said of it; `changed` is False if it was so before."""
+    name, waits = observed.identity, None
+    changed = bool(observed.spec.get("paused", False)) is not wanted
+    if not changed:
+        said = f"{name} {'is paused already' if wanted else 'was not paused'}: nothing was changed"
+    elif wanted:
+        waits = "micro-batches end and are checkpointed, then nothing is read until it is resumed"
+        said = f"{name} is paused: {waits}"
+    else:
+        said = f"{name} is resumed"
+    data = {"group": str(name), "paused": wanted, "changed": changed, "waits": waits, "message": said}
+    return Answer(data, (Section(lines=(said,)),))
 
 
-def draining(observed: Observed, consumer: str, undo: bool) -> tuple[str, bool]:
+def draining(observed: Observed, consumer: str, undo: bool) -> tuple[Answer, bool]:
     """What is said of it, and whether anything is to be changed. Raises InspectError if there is no such consumer."""
     drivers = {pod.name: pod for pod in observed.drivers()}
     pod = drivers.get(ConsumerId(consumer))
@@ -61,16 +66,26 @@ def draining(observed: Observed, consumer: str, undo: bool) -> tuple[str, bool]:
             raise InspectError(f"which consumers group {observed.identity} has could not be read: {unread[0]}")
         there = ", ".join(sorted(drivers)) or "none yet"
         raise InspectError(f"{consumer!r} is no consumer of group {observed.identity}: there are {there}", 4)
-    held = sum(1 for shard in observed.picture().shards if shard.holder == consumer)
+    held, waits = sum(1 for shard in observed.picture().shards if shard.holder == consumer), None
+    changed = pod.cordoned is undo
     if undo:
-        said = "takes shards again" if pod.cordoned else "was not drained: nothing was changed"
-        return f"{consumer} {said}", pod.cordoned
-    if pod.cordoned:
-        return f"{consumer} is drained already, and holds {count(held, 'shard')}: nothing was changed", False
-    return (
-        f"{consumer} is to give up its {count(held, 'shard')} and gets none, until `drain --undo` or its pod is replaced",
-        True,
-    )
+        said = f"{consumer} {'takes shards again' if changed else 'was not drained: nothing was changed'}"
+    elif not changed:
+        said = f"{consumer} is drained already, and holds {count(held, 'shard')}: nothing was changed"
+    else:
+        said = f"{consumer} is to give up its {count(held, 'shard')} and gets none, until `drain --undo` or its pod is replaced"
+    if not undo and held:
+        waits = f"{consumer} has yet to give up {count(held, 'shard')}"
+    data = {
+        "group": str(observed.identity),
+        "consumer": consumer,
+        "drained": not undo,
+        "shards": held,
+        "changed": changed,
+        "waits": waits,
+        "message": said,
+    }
+    return Answer(data, (Section(lines=(said,)),)), changed
 
 
 def resetting(observed: Observed, reset: Reset) -> Patch:

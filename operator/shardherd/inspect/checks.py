@@ -1,8 +1,11 @@
-"""Whether a cluster is fit to run groups: what `doctor` says of what was read. Pure. Names the remedy of what is not."""
+"""Whether a cluster is fit to run groups: what `doctor` says of what was read. Pure. Names the remedy of what is not.
+
+What brokers say is judged by `brokers`, and handed in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +15,8 @@ from shardherd.core.planning.explaining import said_of
 from shardherd.core.planning.listing import condition, identity_of
 from shardherd.inspect.answers import Answer, Section, keyed
 
-OK, BAD, UNKNOWN = "ok", "bad", "unknown"
+OK, NOTE, BAD, UNKNOWN = "ok", "note", "bad", "unknown"
+"""Verdicts. A note is of what works and may surprise."""
 
 NONE = "there is none"
 """In the place of the API server's words on an object that is not there."""
@@ -66,8 +70,8 @@ class Check:
     remedy: str = ""
 
 
-def doctor(examined: Examined) -> Answer:
-    """The answer; its exit code is 3 if something is bad."""
+def doctor(examined: Examined, brokers: Sequence[Check] | None = None) -> Answer:
+    """The answer; its exit code is 3 if something is bad. `brokers`: the lines of these, None if they were not asked."""
     found = list(_api(examined))
     if examined.server is not None:
         found += [
@@ -76,7 +80,13 @@ def doctor(examined: Examined) -> Answer:
             *_clock(examined),
             *_operators(examined),
             *_groups(examined),
+            *(_unasked(examined) if brokers is None else brokers),
         ]
+    return answered(found)
+
+
+def answered(found: Sequence[Check]) -> Answer:
+    """These lines, those that are bad with their remedies at the end."""
     rows = tuple((check.verdict, check.name, check.message) for check in found)
     bad = [check for check in found if check.verdict == BAD]
     said = f"{len(bad)} of {len(found)} checks are bad." if bad else "Nothing is wrong."
@@ -199,6 +209,11 @@ def _pods(examined: Examined) -> Iterable[Check]:
         yield Check("versions", BAD, said, "use the command line of the operator's version")
 
 
+def _unasked(examined: Examined) -> Iterable[Check]:
+    if examined.groups:
+        yield Check("topics, producers", UNKNOWN, "the brokers were not asked: say --brokers")
+
+
 def _groups(examined: Examined) -> Iterable[Check]:
     if examined.groups is None:
         yield Check("groups", UNKNOWN, _refused(examined, "groups"))
@@ -215,3 +230,18 @@ def _groups(examined: Examined) -> Iterable[Check]:
         else:
             remedy = said_of(ready["reason"], ConditionType.READY)[1]
             yield Check(name, BAD, f"{ready['reason']}: {ready['message']}", remedy)
+        yield from _reached(resource, name)
+
+
+def _reached(resource: Mapping[str, Any], name: str) -> Iterable[Check]:
+    """Whether the group's broker answers the operator, which asks it all the time."""
+    source = condition(resource, ConditionType.SOURCE_REACHABLE)
+    if not source:
+        return
+    if source["status"] == "True":
+        yield Check(f"broker of {name}", OK, f"it answers the operator: {source['message']}")
+    elif source["status"] == "Unknown":
+        yield Check(f"broker of {name}", UNKNOWN, f"{source['reason']}: {source['message']}")
+    else:
+        remedy = said_of(source["reason"], ConditionType.SOURCE_REACHABLE)[1]
+        yield Check(f"broker of {name}", BAD, f"{source['reason']}: {source['message']}", remedy)

@@ -61,7 +61,7 @@ class Cluster:
         coordinator: Coordinator | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._api = api
+        self.api = api
         self._namespace = namespace
         self._coordinator = coordinator
         self._now = now
@@ -117,7 +117,7 @@ class Cluster:
 
         def read(what: str, path: str, **options: Any) -> Any:
             try:
-                return self._api.call(options.pop("method", "GET"), path, **options)
+                return self.api.call(options.pop("method", "GET"), path, **options)
             except ApiError as error:
                 refused[what] = NONE if error.status == 404 else str(error)
             except ApiUnavailableError as error:
@@ -167,7 +167,7 @@ class Cluster:
             for port in (f"https:{release}:8443", f"http:{release}:8080"):
                 path = f"/api/v1/namespaces/{operators}/services/{port}/proxy/readyz"
                 try:
-                    return str(self._api.call("GET", path, decode=False).decode().strip())
+                    return str(self.api.call("GET", path, decode=False).decode().strip())
                 except ApiError as error:
                     if error.status != 503:
                         raise
@@ -187,13 +187,13 @@ class Cluster:
         }
         allowed = None
         with suppress(ApiError, ApiUnavailableError):
-            answer = self._api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+            answer = self.api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
             allowed = bool(answer["status"]["allowed"])
         return Right(verb, resource, use, allowed, needed)
 
     def _stored(self, identity: GroupIdentity, unseen: list[str]) -> tuple[Ownership | None, PositionCopies]:
         """Who holds what and the copies of positions, as the coordinator stores them."""
-        store = ConfigMapOwnership(self._api)
+        store = ConfigMapOwnership(self.api)
         stored: Ownership | None = None
         copies = PositionCopies()
         try:
@@ -234,7 +234,7 @@ class Cluster:
     def _optional(self, path: str, labels: str, what: str, unseen: list[str], fields: str = "") -> list[Json]:
         query = {name: value for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
         try:
-            found: list[Json] = self._api.call("GET", path, query=query)["items"]
+            found: list[Json] = self.api.call("GET", path, query=query)["items"]
         except (ApiError, ApiUnavailableError) as error:
             unseen.append(f"{what}: {error}")
             return []
@@ -247,7 +247,7 @@ class Cluster:
 
     def _asked(self, path: str, what: str, *, missing: bool = True) -> Any:
         try:
-            return self._api.call("GET", path)
+            return self.api.call("GET", path)
         except ApiError as error:
             if error.status == 404 and not missing:
                 raise _MissingError from error
@@ -257,7 +257,7 @@ class Cluster:
 
     def _write(self, path: str, patch: Mapping[str, Any], what: str) -> Any:
         try:
-            return self._api.call("PATCH", path, patch, content_type=MERGE_PATCH)
+            return self.api.call("PATCH", path, patch, content_type=MERGE_PATCH)
         except ApiError as error:
             raise _refusal(error, what, self._namespace) from error
         except ApiUnavailableError as error:

@@ -28,7 +28,7 @@ from rich.live import Live
 from shardherd.adapters.assignors import load_assignors
 from shardherd.core.model.times import rfc3339
 from shardherd.inspect import COMMANDS, bundle, changes, checks, explaining, listing, printing, rebalancing
-from shardherd.inspect.answers import Answer, plain
+from shardherd.inspect.answers import Answer, Section, plain
 from shardherd.inspect.cluster import Cluster, connect
 from shardherd.inspect.coordinator import Coordinator
 from shardherd.inspect.observed import ConflictError, InspectError, Json, Observed
@@ -242,7 +242,7 @@ def _pause(where: Where, group: str, wanted: bool) -> None:
     observed = Observed(there.resource(group), time.time())
     if bool(observed.spec.get("paused", False)) is not wanted:
         there.change(group, changes.paused(wanted))
-    print(changes.pausing(observed, wanted))
+    _say(changes.pausing(observed, wanted), where)
 
 
 @command("drain")
@@ -257,7 +257,7 @@ def drain(
     said, change = changes.draining(observed, consumer, undo)
     if change:
         there.change_pod(observed.identity.namespace, consumer, changes.cordoned(not undo))
-    print(said)
+    _say(said, where)
 
 
 @command("get", offsets_app, "the next record to read of each shard")
@@ -313,8 +313,22 @@ Release = Annotated[str, typer.Option(help="name of the chart's objects: of the 
 
 
 @command("doctor")
-def doctor(where: Where, operators: Operators = "shardherd-system", release: Release = "shardherd") -> None:
-    _say(checks.doctor(where.cluster().examined(operators, release)), where)
+def doctor(
+    where: Where,
+    operators: Operators = "shardherd-system",
+    release: Release = "shardherd",
+    brokers: Annotated[bool, typer.Option("--brokers", help="ask the brokers too, from here, as each group's user")] = False,
+) -> None:
+    cluster = where.cluster()
+    examined = cluster.examined(operators, release)
+    asked = None
+    if brokers:
+        # What it stands on takes as long to import as all the rest.
+        from shardherd.inspect import asking
+
+        inside = f"kubectl exec -n {operators} deployment/{release} -- shardherd brokers -n {cluster.namespace}"
+        asked = tuple(asking.told(cluster.api, examined.groups or (), inside))
+    _say(checks.doctor(examined, asked), where)
 
 
 @command("top")
@@ -324,16 +338,25 @@ def top(
     interval: Annotated[float, typer.Option(help="seconds between looks")] = 2.0,
     count: Annotated[int, typer.Option(help="so many looks (default: until Ctrl-C)")] = 0,
 ) -> None:
-    there, console, wide = where.open(), printing.console(), where.output is Output.WIDE
+    there, console, values = where.open(), printing.console(), where.output in (Output.JSON, Output.YAML)
 
-    def frame() -> str:
+    def look() -> Answer:
         if group is None:
-            return listing.groups(there.groups()).text(wide=wide)
+            listed = listing.groups(there.groups())
+            return Answer({"groups": listed.data}, listed.sections)
         observed = there.group(group)
-        return listing.group(observed).text(wide=wide) + "\n" + listing.lag(observed).text(wide=wide)
+        shown, lags = listing.group(observed), listing.lag(observed)
+        return Answer({"group": shown.data, "lag": lags.data}, (*shown.sections, *lags.sections))
 
-    shown = _looks(frame, interval, count)
+    looks = _looks(look, interval, count)
     with suppress(KeyboardInterrupt):
+        if values:
+            for wall, found in looks:
+                told = {"error": str(found)} if isinstance(found, InspectError) else found.data
+                assert isinstance(told, Mapping)
+                printing.stream({"time": rfc3339(wall), **told}, where.output)
+            return
+        shown = (f"{rfc3339(wall)}\n\n{_frame(found, wide=where.output is Output.WIDE)}" for wall, found in looks)
         if not console.is_terminal:
             for each in shown:
                 print(each, flush=True)
@@ -343,18 +366,23 @@ def top(
                 live.update(printing.styled(each), refresh=True)
 
 
-def _looks(frame: Callable[[], str], interval: float, count: int) -> Iterator[str]:
-    """What `top` shows, one look after the other; without `count` for ever."""
-    for look in itertools.count(1):
+def _frame(found: Answer | InspectError, *, wide: bool) -> str:
+    return plain(f"shardherd: {found}") if isinstance(found, InspectError) else found.text(wide=wide)
+
+
+def _looks(look: Callable[[], Answer], interval: float, count: int) -> Iterator[tuple[float, Answer | InspectError]]:
+    """What `top` shows, one look after the other, each with its time; without `count` for ever."""
+    for number in itertools.count(1):
+        found: Answer | InspectError
         try:
-            shown = frame()
+            found = look()
         except InspectError as error:
             # Who watches wants to see it come back; a first look that fails is a mistake in the command line.
-            if look == 1:
+            if number == 1:
                 raise
-            shown = plain(f"shardherd: {error}")
-        yield f"{rfc3339(time.time())}\n\n{shown}"
-        if look == count:
+            found = error
+        yield time.time(), found
+        if number == count:
             return
         time.sleep(interval)
 
@@ -370,12 +398,17 @@ def page(
     from shardherd.inspect import browsing
 
     if where.local:
-        print(browsing.local_address(where.state))
+        _say(_address(browsing.local_address(where.state)), where)
         return
     api, _ = connect(where.kubeconfig, where.context)
     with browsing.served(browsing.Through(api, operators, release, page_port), port) as address:
-        print(f"{address} (Ctrl-C ends it)", flush=True)
+        _say(_address(address, " (Ctrl-C ends it)"), where)
+        sys.stdout.flush()
         browsing.until_interrupted()
+
+
+def _address(url: str, more: str = "") -> Answer:
+    return Answer({"url": url}, (Section(lines=(f"{url}{more}",)),))
 
 
 @command("report")
@@ -395,8 +428,9 @@ def report(
         path.write_bytes(bundle.archive(name, contents, observed.wall))
     except OSError as error:
         raise InspectError(f"--file {path} cannot be written: {error.strerror}") from error
-    print(f"wrote {path}: {', '.join(sorted(contents))}")
-    print("secrets are removed; look at what applications said in errors before you send it")
+    names, beware = sorted(contents), "secrets are removed; look at what applications said in errors before you send it"
+    data = {"group": str(observed.identity), "file": str(path), "contents": names, "message": beware}
+    _say(Answer(data, (Section(lines=(f"wrote {path}: {', '.join(names)}", beware)),)), where)
 
 
 class Shape(StrEnum):

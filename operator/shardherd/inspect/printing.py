@@ -32,7 +32,7 @@ class _Words(RegexHighlighter):
     highlights = (
         r"(?m)(?P<good>(?<=\s)(True|ALREADY_ALLOC|yes)(?=\s)|^ok\b)",
         r"(?m)(?P<bad>(?<=\s)(False|NOT_ALLOC)(?=\s)|^bad\b)",
-        r"(?m)(?P<moving>(?<=\s)(Unknown|TRANSFER|WAIT)(?=\s)|^unknown\b)",
+        r"(?m)(?P<moving>(?<=\s)(Unknown|TRANSFER|WAIT)(?=\s)|^(unknown|note)\b)",
         r"(?m)(?P<head>^[A-Z][A-Z-]+(  +[A-Z][A-Z -]*)+$|^(Why|Where|How|Does) .*\?$)",
         r"(?m)(?P<none>^Not read: .*$)",
     )
@@ -56,6 +56,11 @@ def show(answer: Answer, output: Output, to: Console) -> None:
         to.out(yaml_of(answer.data).rstrip("\n"), highlight=False)
     else:
         to.print(styled(answer.text(wide=output is Output.WIDE)), soft_wrap=True)
+
+
+def stream(value: object, output: Output) -> None:
+    """Write one of many values as it comes: JSON as one line each, YAML as one document each."""
+    print(json.dumps(value) if output is Output.JSON else f"---\n{yaml_of(value)}".rstrip("\n"), flush=True)
 
 
 def yaml_of(*documents: object) -> str:

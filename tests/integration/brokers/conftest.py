@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from shardherd.adapters.kafka.connector import KafkaConnector
-from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.security import Security
 from shardherd.source.kafka.brokers import Brokers
 from tests.harness.kafka import KafkaLab
+from tests.harness.memory_secrets import MemorySecrets
 
 Connect = Callable[..., Brokers]
 Coordinate = Callable[[MemorySecrets], KafkaConnector]

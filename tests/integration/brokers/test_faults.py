@@ -19,7 +19,6 @@ from kafka.structs import TopicPartition
 from dev.cluster.kafka import KafkaTrio
 from dev.demo.report import await_that
 from shardherd.adapters.kafka import connection
-from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.core.model.security import Security
 from shardherd.ports import SourceUnavailableError
@@ -33,6 +32,7 @@ from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.ranges import ShardRange
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
+from tests.harness.memory_secrets import MemorySecrets
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, operators_refusal, read, refusal, sent, whole
 from tests.integration.contract.labs import eventually

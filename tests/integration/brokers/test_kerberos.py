@@ -15,7 +15,6 @@ from dev.cluster.kerberos import NAME, Realm
 from dev.cluster.ports import HOST
 from dev.cluster.tools import Tools
 from shardherd.adapters.kafka import connection
-from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
 from shardherd.core.model.security import KafkaSecurity, SecretKey, Security
 from shardherd.ports import SourceUnavailableError
@@ -23,6 +22,7 @@ from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from tests.harness.cluster import Tell
 from tests.harness.kafka import NAMESPACE
 from tests.harness.long import long
+from tests.harness.memory_secrets import MemorySecrets
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, read, whole
 from tests.integration.brokers.test_security import SOON, commit_and_read

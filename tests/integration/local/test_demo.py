@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from dev.demo.place import TOPIC
 from dev.demo.report import Reporter
 from dev.demo.story import Story
 from dev.demo.traffic import Traffic
+from shardherd.cli import main
 from tests.harness.cluster import Tell
 from tests.harness.demo import PROMISED, Table, broken, moved_as_promised, number, played_table, promised
 
@@ -50,10 +53,14 @@ def test_more_than_the_backlog_was_produced_and_shards_moved(place: MachinePlace
     assert moved_as_promised(table)
 
 
-def test_what_to_look_at_afterwards_is_there(place: MachinePlace, table: Table) -> None:
+def test_what_to_look_at_afterwards_is_there(place: MachinePlace, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     said = place.next_steps()
     assert f"{Path(sys.executable).parent.name}/shardherd local status --state " in said
     assert place.metrics_url in said
+    (page,) = re.findall(r"shardherd (page --local --state \S+)", said)
+    assert main(page.split()) == 0
+    with urllib.request.urlopen(capsys.readouterr().out.strip(), timeout=30) as answer:
+        assert answer.headers.get_content_type() == "text/html"
     assert "make demo-cluster" in said
     assert "2 consumers read 12 shards." in place.explain()
 

@@ -17,24 +17,44 @@ def patch(wanted: Reset, **spec: object) -> object:
 def test_a_pause_is_one_field_and_says_what_comes_of_it() -> None:
     runs, stands = observed(), observed(spec={"paused": True})
     assert (changes.paused(True), changes.paused(False)) == ({"spec": {"paused": True}}, {"spec": {"paused": False}})
-    assert [changes.pausing(there, wanted) for there in (runs, stands) for wanted in (True, False)] == [
-        "shop/clicks is paused: micro-batches end and are checkpointed, then nothing is read until it is resumed",
-        "shop/clicks was not paused: nothing was changed",
-        "shop/clicks is paused already: nothing was changed",
-        "shop/clicks is resumed",
+    waits = "micro-batches end and are checkpointed, then nothing is read until it is resumed"
+    said = [
+        (True, True, waits, f"shop/clicks is paused: {waits}"),
+        (False, False, None, "shop/clicks was not paused: nothing was changed"),
+        (True, False, None, "shop/clicks is paused already: nothing was changed"),
+        (False, True, None, "shop/clicks is resumed"),
     ]
+    answers = [changes.pausing(there, wanted) for there in (runs, stands) for wanted in (True, False)]
+    assert [answer.data for answer in answers] == [
+        {"group": "shop/clicks", "paused": paused, "changed": changed, "waits": waits, "message": message}
+        for paused, changed, waits, message in said
+    ]
+    assert [answer.text() for answer in answers] == [f"{message}\n" for *_, message in said]
 
 
 def test_a_drain_is_a_label_of_the_pod() -> None:
     drained = observed(pods=(pod("clicks-0", labels={"shardherd.dev/cordoned": "true"}), pod("clicks-1")))
     assert changes.cordoned(True) == {"metadata": {"labels": {"shardherd.dev/cordoned": "true"}}}
     assert changes.cordoned(False) == {"metadata": {"labels": {"shardherd.dev/cordoned": None}}}
-    assert [changes.draining(drained, name, undo) for name in ("clicks-0", "clicks-1") for undo in (False, True)] == [
+    said = [
         ("clicks-0 is drained already, and holds 2 shards: nothing was changed", False),
         ("clicks-0 takes shards again", True),
         ("clicks-1 is to give up its 2 shards and gets none, until `drain --undo` or its pod is replaced", True),
         ("clicks-1 was not drained: nothing was changed", False),
     ]
+    answers = [changes.draining(drained, name, undo) for name in ("clicks-0", "clicks-1") for undo in (False, True)]
+    assert [(answer.text(), changed) for answer, changed in answers] == [(f"{message}\n", changed) for message, changed in said]
+    assert answers[2][0].data == {
+        "group": "shop/clicks",
+        "consumer": "clicks-1",
+        "drained": True,
+        "shards": 2,
+        "changed": True,
+        "waits": "clicks-1 has yet to give up 2 shards",
+        "message": said[2][0],
+    }
+    waits = [answer.data["waits"] for answer, _ in answers if isinstance(answer.data, dict)]
+    assert waits == ["clicks-0 has yet to give up 2 shards", None, "clicks-1 has yet to give up 2 shards", None]
     with pytest.raises(InspectError, match=r"^'clicks-7' is no consumer of group shop/clicks: there are clicks-0, clicks-1$"):
         changes.draining(drained, "clicks-7", False)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from shardherd.core.model.reasons import ConditionType
+from shardherd.core.planning.explaining import said_of
 from shardherd.inspect.answers import Answer
-from shardherd.inspect.checks import NONE, Examined, Right, doctor, missing
+from shardherd.inspect.checks import BAD, NONE, NOTE, Check, Examined, Right, doctor, missing
 from tests.unit.inspect.observations import resource
 
 LEADER = {"spec": {"holderIdentity": "shardherd-0_uid", "leaseDurationSeconds": 15}}
@@ -50,6 +52,8 @@ EXPECTED = (
     "ok       versions               0.1.0 here and there\n"
     "ok       coordinator            it says: ok\n"
     "ok       shop/clicks            2 consumers read 4 shards.\n"
+    "ok       broker of shop/clicks  it answers the operator: 4 shards found.\n"
+    "unknown  topics, producers      the brokers were not asked: say --brokers\n"
     "\n"
     "Nothing is wrong.\n"
 )
@@ -152,6 +156,26 @@ def test_a_group_that_is_not_ready_is_bad_with_its_reason_and_remedy() -> None:
     silent = resource(status={"conditions": []})
     assert bad(groups=(silent,)) == [
         "bad shop/clicks the operator has said nothing of it see whether an operator serves this namespace"
+    ]
+
+
+def test_a_broker_that_does_not_answer_the_operator_is_bad() -> None:
+    away = resource(conditions={"SourceReachable": ("False", "SourceUnavailable", "no Kafka broker answers")})
+    remedy = said_of("SourceUnavailable", ConditionType.SOURCE_REACHABLE)[1]
+    assert bad(groups=(away,)) == [f"bad broker of shop/clicks SourceUnavailable: no Kafka broker answers {remedy}"]
+    unasked = resource(conditions={"SourceReachable": ("Unknown", "Discovering", "not yet")})
+    assert bad(groups=(unasked,)) == ["unknown broker of shop/clicks Discovering: not yet -"]
+
+
+def test_what_brokers_say_is_a_part_of_it() -> None:
+    answer = doctor(WELL, [Check("replicas of shop/clicks", NOTE, "1"), Check("batches of shop/clicks", BAD, "large", "mend")])
+    assert answer.code == 3
+    assert answer.text().splitlines()[-5:] == [
+        "note     replicas of shop/clicks  1",
+        "bad      batches of shop/clicks   large",
+        "",
+        "1 of 14 checks are bad.",
+        "batches of shop/clicks: mend",
     ]
 
 

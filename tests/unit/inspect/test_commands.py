@@ -238,6 +238,8 @@ def test_doctor_reads_the_cluster_and_ends_with_3_if_something_is_bad(api: Playe
         "operators": "bad",
         "coordinator": "bad",
         "shop/clicks": "ok",
+        "broker of shop/clicks": "ok",
+        "topics, producers": "unknown",
     }
     posts = {path for method, path in api.requests if method != "GET"}
     assert posts == {
@@ -310,6 +312,54 @@ def test_top_goes_on_while_the_cluster_is_away_and_until_it_is_stopped(
     row, *away = [line for line in out.splitlines() if line.startswith(("shop/", "shardherd:"))]
     assert (row, [line[:22] for line in away]) == (STATUS.splitlines()[1], ["shardherd: no cluster:"] * 2)
     assert said("top")[0] == 1
+
+
+def test_top_streams_values_one_look_after_the_other(api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(_seconds: float) -> None:
+        api.away = not api.away
+
+    monkeypatch.setattr("shardherd.inspect.commands.time.sleep", wait)
+    code, out, err = said("top", "-o", "json", "--count", "3")
+    looks = [json.loads(line) for line in out.splitlines()]
+    assert (code, err, [sorted(look) for look in looks]) == (0, "", [["groups", "time"], ["error", "time"], ["groups", "time"]])
+    assert looks[0]["groups"][0]["name"] == "clicks"
+    assert looks[1]["error"].startswith("no cluster: ")
+
+    (look,) = [json.loads(line) for line in said("top", "clicks", "-o", "json", "--count", "1")[1].splitlines()]
+    assert look["group"] == json.loads(said("status", "clicks", "-o", "json")[1])
+    assert look["lag"] == json.loads(said("lag", "clicks", "-o", "json")[1])
+    documents = list(yaml.safe_load_all(said("top", "clicks", "-o", "yaml", "--count", "2")[1]))
+    assert [sorted(each) for each in documents] == [["group", "lag", "time"], ["error", "time"]]
+
+
+def test_every_command_of_groups_gives_values_where_they_are_asked_for(
+    api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("shardherd.inspect.browsing.until_interrupted", lambda: None)
+    service = "/api/v1/namespaces/shardherd-system/services/http:shardherd-page:8082"
+    api.objects[f"{service}/proxy/document.json"] = {"format": 1}
+    file = tmp_path / "clicks.tar.gz"
+    asked: dict[str, tuple[str, ...]] = {
+        "status": (), "shards": ("clicks",), "lag": ("clicks",), "explain": ("clicks",), "pause": ("clicks",),
+        "resume": ("clicks",), "drain": ("clicks", "clicks-1"), "offsets": ("get", "clicks"),
+        "rebalance": ("clicks", "--dry-run"), "doctor": (), "page": (), "top": ("--count", "1"),
+        "report": ("clicks", "-f", str(file)),
+    }  # fmt: skip
+    found = {}
+    for name, words in asked.items():
+        code, out, err = said(name, *words, "-o", "json")
+        found[name] = json.loads(out)
+        assert (code, err) == (3 if name == "doctor" else 0, ""), name
+        # The same again, as YAML: what was changed is changed no more, and what is a time is another.
+        again = yaml.safe_load(said(name, *words, "-o", "yaml")[1])
+        assert again.keys() == found[name].keys() if isinstance(again, dict) else again == found[name], name
+    paused, drained, report = (found[name] for name in ("pause", "drain", "report"))
+    assert (paused["group"], paused["paused"], paused["changed"]) == ("shop/clicks", True, True)
+    assert (drained["consumer"], drained["drained"], drained["shards"]) == ("clicks-1", True, 2)
+    assert (report["group"], report["file"], len(report["contents"])) == ("shop/clicks", str(file), 11)
+    assert found["page"]["url"].startswith("http://127.0.0.1:")
+    # What prints no values has an option of its own, or none at all.
+    assert asked.keys() == COMMANDS.keys() - {"render", "completion"}
 
 
 def test_the_coordinator_needs_a_token_and_a_cluster(api: PlayedApi, said: Any) -> None:

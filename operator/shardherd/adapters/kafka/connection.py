@@ -50,6 +50,9 @@ HANG_MARGIN = 6.0
 MAX_IN_FLIGHT = 1000
 """Requests in flight on one broker connection; past it kafka-python refuses to send. The broker answers them in order."""
 
+MOST_ANSWER = 100_000_000
+"""Bytes of an answer; a larger one closes the connection."""
+
 _TLS_TROUBLE = re.compile(r"Handshake failed|\[SSL|is it for TLS")
 
 _NOT_AUTHENTICATED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
@@ -78,6 +81,11 @@ class Wire:
             raise KafkaTimeoutError(f"no time left to send {type(request).__name__}")
         # A request that times out closes the connection under all groups, so none is given less than its full time.
         return await self._manager.send(request, node_id=node)
+
+    @property
+    def version(self) -> str:
+        """The version of Kafka that the first broker which answered is, as far as its requests and their versions tell."""
+        return str(self._manager.broker_version_data.broker_version_str)
 
     def refused_by(self, node: int) -> bool:
         """Whether this broker is there, but one of the two sides did not accept the other when it was connected to last."""
@@ -219,7 +227,7 @@ def _client(servers: str, access: Access | None) -> tuple[Any, Any]:
         socket_connection_setup_timeout_ms=int(CONNECT_TIMEOUT * 1000),
         socket_connection_setup_timeout_max_ms=int(CONNECT_TIMEOUT * 1000),
         max_in_flight_requests_per_connection=MAX_IN_FLIGHT,
-        receive_message_max_bytes=100_000_000,
+        receive_message_max_bytes=MOST_ANSWER,
     )
     net.start()
     return net, manager

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardherd.adapters.kafka.access import Access
-from shardherd.adapters.kafka.catalogue import Catalogue
+from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection
 from shardherd.adapters.kafka.offsets import KafkaOffsetStore
 from shardherd.adapters.kafka.source import KafkaShardSource
+from shardherd.adapters.kafka.survey import Survey, survey
 from shardherd.core.model.nouns import GroupSpec
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
 from shardherd.ports import SecretReader, SecretRefusedError
@@ -51,6 +52,14 @@ class KafkaConnector:
     def offsets(self, spec: GroupSpec) -> KafkaOffsetStore:
         key, cluster = self._use(spec)
         return KafkaOffsetStore(cluster.connection, spec.source, lambda: self._leave(key, cluster))
+
+    async def survey(self, spec: GroupSpec) -> Survey:
+        """What the brokers say of the group's topics. Raises SourceUnavailableError."""
+        key, cluster = self._use(spec)
+        try:
+            return await survey(cluster.connection, Interest(spec.source.topics, spec.source.topic_pattern))
+        finally:
+            await self._leave(key, cluster)
 
     def _use(self, spec: GroupSpec) -> tuple[_Key, _Cluster]:
         servers = ",".join(server.strip() for server in spec.source.bootstrap_servers.split(","))

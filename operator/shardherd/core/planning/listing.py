@@ -1,6 +1,6 @@
-"""A group in a table, as its resource has it: the row, and tables as text.
+"""A group as its resource has it: which one it is, its conditions, its row in a table; and tables as text.
 
-Called by the command line, for a cluster and for one machine. Must not say anything that the resource does not: what a
+Called by the controller, the page and the command line. Must not say anything that the resource does not: what a
 condition says is repeated, not judged again.
 """
 

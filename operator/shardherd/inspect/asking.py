@@ -1,0 +1,101 @@
+"""Asks the brokers of groups from where this runs, with each group's own credentials: `doctor --brokers`, `shardherd brokers`.
+
+The second needs no more packages than an operator has, and so runs in its pod, from where the brokers can be reached. Reads
+metadata, settings of topics, known producers, and the Secrets that a group names, with the rights of whoever asks. Decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.controller.declared import InvalidGroupError, declared
+from shardherd.core.model.nouns import GroupSettings, GroupSpec
+from shardherd.core.planning.listing import identity_of
+from shardherd.inspect import checks
+from shardherd.inspect.brokers import Asked, judged
+from shardherd.inspect.checks import Check
+from shardherd.inspect.cluster import Cluster, connect
+from shardherd.inspect.observed import InspectError
+from shardherd.ports import SecretRefusedError, SecretUnavailableError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+class OwnSecrets:
+    """SecretReader with the rights of whoever asks."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """See SecretReader."""
+        try:
+            found = await self._api.acall("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        except ApiError as error:
+            raise SecretRefusedError(
+                f"the Secret {name!r} in namespace {namespace!r}, with which the group calls its brokers, cannot be read with"
+                f" your rights ({error})"
+            ) from error
+        except ApiUnavailableError as error:
+            raise SecretUnavailableError(f"Secret {name!r} in namespace {namespace!r} cannot be read now: {error}") from error
+        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+
+
+def told(api: KubernetesApi, groups: Sequence[Mapping[str, Any]], elsewhere: str = "") -> Iterator[Check]:
+    """What the brokers of these groups say, in their order. `elsewhere`: see `judged`."""
+    asked = asyncio.run(ask(KafkaConnector(OwnSecrets(api)), groups))
+    return judged(asked, time.time(), elsewhere)
+
+
+async def ask(connector: KafkaConnector, groups: Sequence[Mapping[str, Any]]) -> tuple[Asked, ...]:
+    """The same, unjudged. Closes the connector."""
+    try:
+        return tuple(await asyncio.gather(*(_one(connector, each) for each in groups)))
+    finally:
+        await connector.close()
+
+
+async def _one(connector: KafkaConnector, resource: Mapping[str, Any]) -> Asked:
+    identity = identity_of(resource)
+    try:
+        source = declared(resource).source
+    except InvalidGroupError as error:
+        return Asked(str(identity), refused=str(error))
+    behind = resource.get("status", {}).get("lag", {}).get("seconds")
+    try:
+        found = await connector.survey(GroupSpec(identity, source, GroupSettings(), wanted=0))
+    except SourceUnavailableError as error:
+        return Asked(str(identity), refused=str(error))
+    return Asked(str(identity), found, read_committed=source.read_committed, behind=behind)
+
+
+def run(options: Namespace) -> int:
+    """`shardherd brokers`: ask, print, and say whether anything is bad."""
+    try:
+        api, usual = connect(None, None)
+        cluster = Cluster(api, options.namespace or usual)
+        groups = [cluster.resource(options.group)] if options.group else cluster.groups()
+    except InspectError as error:
+        print(f"shardherd: {error}", file=sys.stderr)
+        return error.code
+    answer = checks.answered(tuple(told(api, groups)))
+    print(json.dumps(answer.data, indent=2) if options.output == "json" else answer.text().rstrip("\n"))
+    return answer.code
+
+
+def add_to(commands: Any) -> None:
+    """Add `brokers` to the commands that argparse knows."""
+    added = commands.add_parser("brokers", help="ask the brokers of groups, from here, how their topics are set")
+    added.add_argument("group", nargs="?", help="one group (default: all of the namespace)")
+    added.add_argument("-n", "--namespace", help="of the groups (default: the context's, or the pod's)")
+    added.add_argument("-o", "--output", choices=("text", "json"), default="text")
