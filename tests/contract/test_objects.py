@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from shardherd.adapters.memory.objects import MemoryCluster
 from tests.contract.objects import ClusterContract, Json, ObjectsLab
+from tests.harness.memory_cluster import MemoryCluster
 from tests.unit.controller.builders import resource
 
 

@@ -15,7 +15,6 @@ from shardherd.adapters.memory import (
     MemoryKafka,
     MemoryLeadership,
     MemoryOwnership,
-    MemorySecrets,
     MemoryTokens,
     SimulatedClock,
 )
@@ -26,6 +25,7 @@ from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
 from tests.contract.secrets import SecretsContract, SecretsLab
 from tests.contract.source import SourceContract
+from tests.harness.memory_secrets import MemorySecrets
 
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 

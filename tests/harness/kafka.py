@@ -16,10 +16,10 @@ from kafka.errors import TopicAlreadyExistsError
 
 from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
 from dev.cluster.tools import Tools
-from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 from shardherd.core.model.security import KafkaSecurity, OAuth, SecretKey, Security
 from tests.harness.cluster import Tell
+from tests.harness.memory_secrets import MemorySecrets
 
 NAMESPACE = "shop"
 

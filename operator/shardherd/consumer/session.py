@@ -356,7 +356,7 @@ class Session:
         dropped = self.ledger.dropped
         self._news.set()
         self.changed()
-        await self._settle(times)
+        await self._await_unfinished(times)
         self.clean = not self.left_over and self.ledger.dropped == dropped
         # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
         await self._end_tasks()
@@ -371,7 +371,7 @@ class Session:
             self._finished.set()
         log.info("drained %s", "with nothing left over" if self.clean else "with work left over", extra=self.log_fields())
 
-    async def _settle(self, times: DrainTimes) -> None:
+    async def _await_unfinished(self, times: DrainTimes) -> None:
         """Wait until a drain has nothing to wait for any more, as long as there is time."""
         while self._unfinished and not self.over:
             left = (times.reading if self.ledger.busy else times.saving) - self._now()

@@ -15,6 +15,7 @@ from shardherd.controller.history import effective, history, rolled_back, to_rem
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.trust import Trust
 from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.planning.listing import identity_of
 from shardherd.core.planning.plan import (
     Action,
     ApplyBudget,
@@ -79,9 +80,8 @@ class Applier:
 
         `proven` is the hash of the last declaration that all consumers ran: the one to go back to.
         """
-        metadata = objects.group["metadata"]
-        group = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
-        generation = int(metadata.get("generation", 0))
+        group = identity_of(objects.group)
+        generation = int(objects.group["metadata"].get("generation", 0))
         before, wrote = dict(rejections), False
         rejections.clear()
         for action in actions:

@@ -15,6 +15,7 @@ from typing import Any
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId, Weights, Zones
 from shardherd.core.model.security import KafkaSecurity, OAuth, SecretKey
 from shardherd.core.model.times import seconds_since_1970
+from shardherd.core.planning.listing import identity_of
 from shardherd.core.planning.observed import (
     Declared,
     LagScaling,
@@ -53,17 +54,21 @@ def seconds(text: str) -> float:
     return sum(int(number) * _UNITS[unit] for number, unit in parts)
 
 
+def compact(value: object) -> str:
+    """A JSON value as text, which does not depend on the order of keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
 def digest(value: object) -> str:
-    """A short hash of a JSON value that does not depend on the order of keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+    """A short hash of a JSON value."""
+    return hashlib.sha256(compact(value).encode()).hexdigest()[:16]
 
 
 def declared(resource: Mapping[str, Any]) -> Declared:
     """What this resource declares. Raises InvalidGroupError."""
-    metadata = resource["metadata"]
-    identity = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
+    identity = identity_of(resource)
     try:
-        return _declared(identity, metadata, resource["spec"])
+        return _declared(identity, resource["metadata"], resource["spec"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidGroupError(f"ConsumerGroup {identity} cannot be read: {type(error).__name__} {error}") from error
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.controller import names
-from shardherd.controller.declared import digest, pod_inputs, with_pod_inputs
+from shardherd.controller.declared import compact, digest, pod_inputs, with_pod_inputs
 
 Inputs = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ LARGEST = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RolloutHistory:
     """`applied` is what the StatefulSet is made from, `fallback` the last other one that all consumers ran; None if not known.
 
     `rejected` is the hash of a declaration that did not run in time, `because` what was wrong with it.
@@ -33,10 +33,10 @@ class History:
     because: str = ""
 
 
-def history(stateful_set: Mapping[str, Any] | None) -> History:
+def history(stateful_set: Mapping[str, Any] | None) -> RolloutHistory:
     """What this StatefulSet remembers."""
     noted = {} if stateful_set is None else stateful_set["metadata"].get("annotations", {})
-    return History(
+    return RolloutHistory(
         applied=_read(noted.get(names.DECLARATION)),
         fallback=_read(noted.get(names.FALLBACK)),
         rejected=str(noted.get(names.REJECTED, "")),
@@ -44,14 +44,14 @@ def history(stateful_set: Mapping[str, Any] | None) -> History:
     )
 
 
-def effective(resource: Mapping[str, Any], known: History) -> Mapping[str, Any]:
+def effective(resource: Mapping[str, Any], known: RolloutHistory) -> Mapping[str, Any]:
     """The resource as pods are made from it: one whose declaration was rejected runs what ran before."""
     if not known.rejected or known.fallback is None or digest(pod_inputs(resource["spec"])) != known.rejected:
         return resource
     return with_pod_inputs(resource, known.fallback)
 
 
-def to_remember(resource: Mapping[str, Any], known: History, proven: str) -> dict[str, str]:
+def to_remember(resource: Mapping[str, Any], known: RolloutHistory, proven: str) -> dict[str, str]:
     """What a StatefulSet that is made from this effective resource has to remember.
 
     `proven` is the hash of the last declaration that all consumers ran.
@@ -69,11 +69,11 @@ def to_remember(resource: Mapping[str, Any], known: History, proven: str) -> dic
     return {name: value for name, value in written.items() if value}
 
 
-def rolled_back(resource: Mapping[str, Any], known: History, because: str) -> tuple[Mapping[str, Any], History]:
+def rolled_back(resource: Mapping[str, Any], known: RolloutHistory, because: str) -> tuple[Mapping[str, Any], RolloutHistory]:
     """The resource as it ran before, and what to remember of it: what the resource declares is given up."""
     assert known.fallback is not None, "there is nothing to go back to"
     rejected = digest(pod_inputs(resource["spec"]))
-    return with_pod_inputs(resource, known.fallback), History(known.fallback, known.fallback, rejected, because)
+    return with_pod_inputs(resource, known.fallback), RolloutHistory(known.fallback, known.fallback, rejected, because)
 
 
 def _read(text: object) -> Inputs | None:
@@ -90,5 +90,5 @@ def _read(text: object) -> Inputs | None:
 def _written(inputs: Inputs | None) -> str:
     if inputs is None:
         return ""
-    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
+    text = compact(inputs)
     return text if len(text) <= LARGEST else ""

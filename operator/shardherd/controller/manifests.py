@@ -6,13 +6,12 @@ an unchanged spec never restarts a pod. Pods satisfy the Pod Security standard `
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shardherd.controller import credentials, names, needs
-from shardherd.controller.declared import digest, executors, kafka_security, seconds, template_hash
+from shardherd.controller.declared import compact, digest, executors, kafka_security, seconds, template_hash
 from shardherd.controller.guard import NO_GUARD, Guard
 from shardherd.controller.merge import merge
 
@@ -230,7 +229,7 @@ class Manifests:
             "SHARDHERD_DRAIN_TIMEOUT_MS": _millis(spec["drainTimeout"]),
             "SHARDHERD_GRACE_PERIOD_MS": str(1000 * _grace(resource)),
             "SHARDHERD_ORDERED": "true" if spec["ordered"] else "false",
-            "SHARDHERD_SPARK_CONF": _json(application.get("sparkConf", {})),
+            "SHARDHERD_SPARK_CONF": compact(application.get("sparkConf", {})),
             "SHARDHERD_CHECKPOINT_PATH": application.get("checkpoint", {}).get("path", CHECKPOINT),
             "SHARDHERD_DRIVER_HOST": f"$(SHARDHERD_CONSUMER).{metadata['name']}.{metadata['namespace']}.svc",
             "SHARDHERD_DRIVER_CORES": str(driver["cores"]),
@@ -240,7 +239,7 @@ class Manifests:
             **({"SHARDHERD_EXECUTOR_CPU_LIMIT": str(executor["cpuLimit"])} if "cpuLimit" in executor else {}),
             "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
             "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
-            "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
+            "SHARDHERD_EXECUTOR_TEMPLATE": compact(_executor(resource)),
             "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": executor.get("serviceAccountName", application["serviceAccountName"]),
             "SHARDHERD_IMAGE": application["image"],
             "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
@@ -359,7 +358,3 @@ def _grace(resource: Resource) -> int:
 
 def _millis(duration: str) -> str:
     return str(round(1000 * seconds(duration)))
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -12,7 +12,7 @@ from typing import Any
 from shardherd.controller import pods
 from shardherd.controller.deaths import Deaths, executor_ended
 from shardherd.controller.declared import digest
-from shardherd.controller.history import History, effective, history
+from shardherd.controller.history import RolloutHistory, effective, history
 from shardherd.controller.wanted import Renderings, applied
 from shardherd.core.model.nouns import GroupView
 from shardherd.core.planning.observed import Memory, Observation, Owned, OwnedSet
@@ -75,7 +75,7 @@ def _owned(existing: Resource | None, resource: Resource, wanted: str) -> Owned 
 
 
 def _owned_set(
-    existing: Resource | None, resource: Resource, wanted: str, known: History, *, rejected: bool
+    existing: Resource | None, resource: Resource, wanted: str, known: RolloutHistory, *, rejected: bool
 ) -> OwnedSet | None:
     if existing is None:
         return None

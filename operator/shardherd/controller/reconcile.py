@@ -23,6 +23,7 @@ from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model.event_reasons import SCALE_RECOMMENDED, SCALED_DOWN, SCALED_UP
 from shardherd.core.model.nouns import GroupIdentity, GroupView
+from shardherd.core.planning.listing import identity_of
 from shardherd.core.planning.observed import Memory, Observation
 from shardherd.core.planning.plan import Event, Plan, ReportDeath, after_rejections, plan
 from shardherd.core.planning.status import unreadable, write_due
@@ -250,8 +251,7 @@ class Controller:
         self._metrics.reconciles.labels(*key).inc()
         if group.objects is None:
             return
-        metadata = group.objects.group["metadata"]
-        identity = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
+        identity = identity_of(group.objects.group)
         if group.identity is None:
             group.known_since = self._clock.now()
         elif group.identity != identity:

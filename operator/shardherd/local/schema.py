@@ -37,7 +37,6 @@ class RefusedError(Exception):
     """A resource that an API server would not take. `causes` say each what is wrong with which field."""
 
     def __init__(self, name: str, causes: list[str]) -> None:
-        self.causes = causes
         super().__init__(f'the ConsumerGroup "{name}" is invalid: ' + "; ".join(causes))
 
 

@@ -48,6 +48,12 @@ class Counts:
         self.slow += slow
         self.malformed += malformed
 
+    def since(self, before: Counts) -> Counts:
+        """What is new; nothing where there is less than before."""
+        return Counts(
+            max(0, self.values - before.values), max(0, self.slow - before.slow), max(0, self.malformed - before.malformed)
+        )
+
 
 class CountsParam(AccumulatorParam[Counts]):
     """How Spark adds Counts up."""
@@ -95,8 +101,7 @@ def added(batches: Iterator[T], total: Accumulator[Counts]) -> Iterator[T]:
     """The same batches; after the last one what this task has counted is added to `total`. A task that fails adds nothing."""
     before = replace(mine())
     yield from batches
-    now = mine()
-    total.add(Counts(now.values - before.values, now.slow - before.slow, now.malformed - before.malformed))
+    total.add(mine().since(before))
 
 
 def reported(batches: Iterator[T], address: CountsAddress) -> Iterator[T]:
@@ -144,6 +149,4 @@ class ReceivedCounts:
         self._last[worker] = now
         if len(self._last) > MOST_WORKERS:
             del self._last[next(iter(self._last))]
-        return Counts(
-            max(0, now.values - before.values), max(0, now.slow - before.slow), max(0, now.malformed - before.malformed)
-        )
+        return now.since(before)

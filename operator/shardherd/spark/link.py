@@ -37,7 +37,7 @@ class AgentLink:
         self._socket: socket.socket | None = None
         self._lines: Any = None
         self._reader_settings: ReaderSettings | None = None
-        self._ordered = False
+        self.ordered = False
 
     @property
     def reader_settings(self) -> ReaderSettings:
@@ -45,10 +45,6 @@ class AgentLink:
             self._connect()
         assert self._reader_settings is not None
         return self._reader_settings
-
-    @property
-    def ordered(self) -> bool:
-        return self._ordered
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
         answer = self._ask("latest", start=start, limit=None if once else self._limits.max_records)
@@ -107,5 +103,5 @@ class AgentLink:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise AgentGoneError(answer["error"])
-        self._ordered = answer.get("ordered", self._ordered)
+        self.ordered = answer.get("ordered", self.ordered)
         return answer

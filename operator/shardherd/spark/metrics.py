@@ -95,17 +95,14 @@ class AgentMetrics:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """For the Prometheus client, at each scrape."""
-        from prometheus_client.core import GaugeMetricFamily
+        from shardherd.telemetry.gauges import family
 
         agent = self._agent
         if agent is None:
             return
 
         def gauge(metric: names.Metric, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
-            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-            for labels, value in values.items():
-                family.add_metric([*self._labels, *labels], value)
-            return family
+            return family(metric, (((*self._labels, *labels), value) for labels, value in values.items()))
 
         held = agent.tracker.shards
         yield gauge(names.AGENT_SHARDS, {(): len(held)})

@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,7 +31,7 @@ from shardherd.source.kafka.fetch_memory import FETCH_MEMORY
 from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.source.values.value_format import RAW
-from shardherd.spark.batch_planner import BatchPlanner
+from shardherd.spark.batch_planner import BatchPlanner, ReaderSettings
 from shardherd.spark.decode_stats import Counts, CountsAddress, added, reported
 from shardherd.spark.link import AgentLink
 from shardherd.spark.logged_epochs import marks_of
@@ -82,60 +83,38 @@ def _chosen(schema: StructType, settings: Settings) -> Wanted:
     return choose(schema, headers=settings.include_headers, values=settings.values)
 
 
+@dataclass(eq=False, repr=False)
 class Slice(InputPartition):
     """One task: the ranges it reads (none: it only warms its worker up), and where."""
 
-    def __init__(
-        self,
-        ranges: tuple[ShardRange, ...],
-        bootstrap_servers: str,
-        security: Mapping[str, Any],
-        *,
-        topic_ids: Mapping[str, str] | None = None,
-        fail_on_data_loss: bool = True,
-        committed: bool = False,
-        rack: str | None = None,
-        fetch_bytes: int = FETCH_MEMORY,
-        marks: Mapping[ShardId, tuple[Mark, ...]] | None = None,
-        counts_address: CountsAddress | None = None,
-    ) -> None:
-        super().__init__(None)
-        self.ranges = ranges
-        self.bootstrap_servers = bootstrap_servers
-        self.security = security
-        self.topic_ids = topic_ids or {}
-        self.fail_on_data_loss = fail_on_data_loss
-        self.committed = committed
-        self.rack = rack
-        self.fetch_bytes = fetch_bytes
-        self.marks = marks or {}
-        self.counts_address = counts_address
+    ranges: tuple[ShardRange, ...]
+    bootstrap_servers: str
+    security: Mapping[str, Any]
+    topic_ids: Mapping[str, str] | None = None
+    fail_on_data_loss: bool = True
+    committed: bool = False
+    rack: str | None = None
+    fetch_bytes: int = FETCH_MEMORY
+    marks: Mapping[ShardId, tuple[Mark, ...]] | None = None
+    counts_address: CountsAddress | None = None
 
 
 def _slices(
-    tasks: list[tuple[ShardRange, ...]],
-    servers: str,
-    security: Mapping[str, Any],
-    offsets: Offsets,
-    settings: Settings,
-    *,
-    committed: bool,
-    before: Offsets,
-    counts_address: CountsAddress | None = None,
+    tasks: list[tuple[ShardRange, ...]], reader: ReaderSettings, settings: Settings, before: Offsets, offsets: Offsets
 ) -> list[InputPartition]:
     marks = marks_of(before, offsets)
     return [
         Slice(
             task,
-            servers,
-            security,
+            reader.bootstrap_servers,
+            reader.security,
             topic_ids=offsets.topics,
             fail_on_data_loss=settings.fail_on_data_loss,
-            committed=committed,
+            committed=reader.committed,
             rack=settings.rack,
             fetch_bytes=settings.fetch_bytes,
             marks={each.shard: marks[each.shard] for each in task if each.shard in marks},
-            counts_address=counts_address,
+            counts_address=reader.counts_address,
         )
         for task in tasks
     ]
@@ -185,14 +164,13 @@ class ShardherdBatchReader(DataSourceReader):
         self._counted = counted
 
     def partitions(self) -> list[InputPartition]:
-        from shardherd.spark.standalone import between
+        from shardherd.spark.standalone import between, reader_settings
 
         settings = self._settings
         splitting = Splitting(settings.min_tasks, settings.max_task_records)
         found = between(settings)
         tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
-        security, committed = settings.security.as_dict(), bool(settings.committed)
-        return _slices(tasks, settings.bootstrap_servers, security, found, settings, committed=committed, before=found)
+        return _slices(tasks, reader_settings(settings, self._slots), settings, found, found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted, self._counted)
@@ -267,16 +245,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if planner.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, reader_settings.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        return _slices(
-            tasks,
-            reader_settings.bootstrap_servers,
-            reader_settings.security,
-            last,
-            settings,
-            committed=reader_settings.committed,
-            before=first,
-            counts_address=reader_settings.counts_address,
-        )
+        return _slices(tasks, reader_settings, settings, first, last)
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any, Protocol, TypeVar
 
 from shardherd.clock import boot_time
@@ -78,20 +79,26 @@ class Kafka(Protocol):
     def close(self) -> None: ...
 
 
+def reader_settings(settings: Settings, slots: int | None) -> ReaderSettings:
+    """What tasks are planned with."""
+    security, committed = settings.security.as_dict(), bool(settings.committed)
+    return ReaderSettings(STANDALONE, settings.bootstrap_servers, slots, security, committed=committed)
+
+
 def connect(settings: Settings, slots: int | None) -> Standalone:
     """The side of a query that reads with these settings. Connects when it is first asked."""
-    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-query", committed=bool(settings.committed))
-    return Standalone(settings, slots, Listing(brokers, settings.selection))
+    return Standalone(settings, slots, _listing(settings, "shardherd-query"))
 
 
 def between(settings: Settings) -> Offsets:
     """What a batch reads. Raises RangeBoundError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
-    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch", committed=bool(settings.committed))
-    kafka = Listing(brokers, settings.selection)
-    try:
+    with closing(_listing(settings, "shardherd-batch")) as kafka:
         return ranges_between(settings, kafka)
-    finally:
-        kafka.close()
+
+
+def _listing(settings: Settings, name: str) -> Listing:
+    brokers = Brokers(settings.bootstrap_servers, settings.security, name=name, committed=bool(settings.committed))
+    return Listing(brokers, settings.selection)
 
 
 def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
@@ -120,8 +127,7 @@ class Standalone:
     ordered = False
 
     def __init__(self, settings: Settings, slots: int | None, kafka: Kafka, now: Callable[[], float] = boot_time) -> None:
-        security, committed = settings.security.as_dict(), bool(settings.committed)
-        self.reader_settings = ReaderSettings(STANDALONE, settings.bootstrap_servers, slots, security, committed=committed)
+        self.reader_settings = reader_settings(settings, slots)
         self._settings = settings
         self._kafka = kafka
         self._now = now

@@ -19,6 +19,7 @@ from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
 from shardherd.core.model.verdicts import Verdict
 from shardherd.telemetry import metrics
 from shardherd.telemetry.background import BackgroundServer
+from shardherd.telemetry.gauges import family
 from shardherd.telemetry.metrics import Metric
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 
@@ -68,10 +69,7 @@ class GroupCollector(Collector):
             _add_group(found, (identity.namespace, identity.name, view.source), view, self._limit)
         # One family after the other: as samples, all of them together would take five times as much.
         for gauge in _GAUGES:
-            family = GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
-            for labels, value in found.pop(gauge.name):
-                family.add_metric(labels, value)
-            yield family
+            yield family(gauge, found.pop(gauge.name))
 
 
 Found = dict[str, list[tuple[tuple[str, ...], float]]]

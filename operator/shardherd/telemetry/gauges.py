@@ -6,7 +6,7 @@ some seventeen thousand. Decides nothing. `set` and `forget` are called in one t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -16,6 +16,14 @@ from shardherd.telemetry.metrics import GROUP, Metric
 
 Key = tuple[str, str]
 """Namespace and name of a group."""
+
+
+def family(metric: Metric, series: Iterable[tuple[Sequence[str], float]]) -> GaugeMetricFamily:
+    """A gauge with the labels and the value of each of its series."""
+    found = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in series:
+        found.add_metric(labels, value)
+    return found
 
 
 class GroupGauge(Collector):
@@ -37,15 +45,12 @@ class GroupGauge(Collector):
         self._values.pop(group, None)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        return [self._family()]
+        return [family(self._metric, ())]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        family, more = self._family(), len(self._metric.labels) > len(GROUP)
+        more = len(self._metric.labels) > len(GROUP)
         # Copied in one step each: the other thread may change them meanwhile.
-        for group, values in list(self._values.items()):
-            for label, value in list(values.items()):
-                family.add_metric((*group, label) if more else group, value)
-        yield family
-
-    def _family(self) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)
+        groups = ((group, list(values.items())) for group, values in list(self._values.items()))
+        yield family(
+            self._metric, (((*group, label) if more else group, value) for group, values in groups for label, value in values)
+        )

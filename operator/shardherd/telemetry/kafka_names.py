@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from shardherd.core.model.nouns import GroupIdentity, ShardState, ShardView
 from shardherd.core.model.reasons import GROUP_ID_TAKEN
 from shardherd.telemetry.collector import Views
+from shardherd.telemetry.gauges import family
 from shardherd.telemetry.metrics import Metric
 
 KafkaGroups = Callable[[], Mapping[GroupIdentity, str]]
@@ -56,10 +57,7 @@ class KafkaNames(Collector):
                 _add(found, names[identity], there, by_partition=len(there) <= self._limit)
                 found[MEMBERS][(names[identity],)] = len(view.consumers)
         for metric, values in found.items():
-            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-            for labels, value in values.items():
-                family.add_metric(labels, value)
-            yield family
+            yield family(metric, values.items())
 
 
 def _add(

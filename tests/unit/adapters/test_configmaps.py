@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from shardherd.adapters.kubernetes.api import MANAGER, ApiError, ApiUnavailableError, KubernetesApi
-from shardherd.adapters.kubernetes.configmaps import foreign, metadata
+from shardherd.adapters.kubernetes.configmaps import body, foreign
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, ShardId
@@ -118,9 +118,9 @@ async def test_copies_that_a_version_before_this_one_wrote_are_read(
 ) -> None:
     for number in range(2):
         before = {"format": 1, "shards": [f"clicks/{number}"], "offsets": [number + 5]}
-        data = base64.b64encode(gzip.compress(json.dumps(before).encode())).decode()
+        data = gzip.compress(json.dumps(before).encode())
         part = f"offsets-{number}"
-        server.put(f"{COLLECTION}/clicks-{part}", {"metadata": metadata(GROUP, part), "binaryData": {"offsets.json.gz": data}})
+        server.put(f"{COLLECTION}/clicks-{part}", body(GROUP, part, "offsets.json.gz", data))
 
     found = await store.load_copies(GROUP)
 
@@ -141,8 +141,7 @@ async def test_a_part_that_is_made_late_is_not_read_and_is_written_over_when_it_
     version = await store.save_copies(GROUP, copies_of(10), "")
 
     late = {"format": 1, "parts": 2, "shards": ["clicks/40000"], "offsets": [99]}
-    data = base64.b64encode(gzip.compress(json.dumps(late).encode())).decode()
-    server.put(SECOND, {"metadata": metadata(GROUP, "offsets-1"), "binaryData": {"offsets.json.gz": data}})
+    server.put(SECOND, body(GROUP, "offsets-1", "offsets.json.gz", gzip.compress(json.dumps(late).encode())))
 
     assert (await store.load_copies(GROUP)).copies == copies_of(10)
     with pytest.raises(OwnershipConflictError):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import MANAGER
 from shardherd.core.model.nouns import GroupIdentity
 
 
+def collection(group: GroupIdentity) -> str:
+    """The API path of where they are made."""
+    return f"/api/v1/namespaces/{group.namespace}/configmaps"
+
+
 def path(group: GroupIdentity, part: str) -> str:
     """The API path of the group's ConfigMap for this part of its state."""
-    return f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-{part}"
+    return f"{collection(group)}/{group.name}-{part}"
 
 
-def metadata(group: GroupIdentity, part: str) -> dict[str, Any]:
-    """Its metadata: it goes when the group goes."""
-    return {
+def body(group: GroupIdentity, part: str, key: str, data: bytes, version: str | None = None) -> dict[str, Any]:
+    """The ConfigMap with these bytes, to be made, or to be written over this version. It goes when the group goes."""
+    about = {
         "name": f"{group.name}-{part}",
         "namespace": group.namespace,
         "labels": {
@@ -34,6 +40,9 @@ def metadata(group: GroupIdentity, part: str) -> dict[str, Any]:
             }
         ],
     }
+    if version is not None:
+        about["resourceVersion"] = version
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "binaryData": {key: base64.b64encode(data).decode()}}
 
 
 def owned(found: Any, group: GroupIdentity) -> bool:

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
-from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
+from shardherd.adapters.kubernetes.configmaps import body, collection, owned, path
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError, StoredCopies
@@ -66,8 +66,8 @@ class ConfigMapCopies:
         try:
             for number in [*range(1, len(parts)), 0]:
                 before = there[number] if number < len(there) else ""
-                body = _packed(parts[number], copies, len(parts))
-                versions[number] = await self._write(group, f"offsets-{number}", body, before)
+                data = _packed(parts[number], copies, len(parts))
+                versions[number] = await self._write(group, f"offsets-{number}", data, before)
             for number in range(len(parts), len(there)):
                 await self._remove(group, f"offsets-{number}", there[number])
         except ApiUnavailableError as error:
@@ -79,23 +79,18 @@ class ConfigMapCopies:
             raise (OutcomeUnknownError if error.status >= 500 else OwnershipUnavailableError)(message) from error
         return "/".join(versions)
 
-    async def _write(self, group: GroupIdentity, part: str, data: str, before: str) -> str:
+    async def _write(self, group: GroupIdentity, part: str, data: bytes, before: str) -> str:
         """Write one ConfigMap over the version `before`, or make it. Returns its version."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata(group, part) | ({"resourceVersion": before} if before else {}),
-            "binaryData": {KEY: data},
-        }
+        made = body(group, part, KEY, data, before or None)
         if before:
             try:
-                written = await self._api.acall("PUT", path(group, part), body, timeout=TIMEOUT)
+                written = await self._api.acall("PUT", path(group, part), made, timeout=TIMEOUT)
             except ApiError as error:
                 if error.status != 404:
                     raise
                 raise OwnershipConflictError(f"the copied positions of group {group} were deleted: {error}") from error
         else:
-            written = await self._api.acall("POST", f"/api/v1/namespaces/{group.namespace}/configmaps", body, timeout=TIMEOUT)
+            written = await self._api.acall("POST", collection(group), made, timeout=TIMEOUT)
         return str(written["metadata"]["resourceVersion"])
 
     async def _remove(self, group: GroupIdentity, part: str, version: str) -> None:
@@ -104,7 +99,7 @@ class ConfigMapCopies:
         await unless_missing(self._api.acall("DELETE", path(group, part), only, timeout=TIMEOUT))
 
 
-def _packed(shards: Sequence[ShardId], copies: PositionCopies, parts: int) -> str:
+def _packed(shards: Sequence[ShardId], copies: PositionCopies, parts: int) -> bytes:
     stored = {
         "format": FORMAT,
         "parts": parts,
@@ -114,8 +109,7 @@ def _packed(shards: Sequence[ShardId], copies: PositionCopies, parts: int) -> st
         "shards": shards,
         "offsets": [copies.offsets[shard] for shard in shards],
     }
-    packed = gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
-    return base64.b64encode(packed).decode()
+    return gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> PositionCopies:

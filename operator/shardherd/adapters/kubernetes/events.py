@@ -6,7 +6,6 @@ never raises: an Event that cannot be written is logged and given up.
 
 from __future__ import annotations
 
-import datetime
 import logging
 import queue
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.model.times import rfc3339
 from shardherd.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class KubernetesEvents:
         if written is not None and now - written.at < AGGREGATE_FOR:
             written.count += 1
             written.at = now
-            change = {"count": written.count, "lastTimestamp": self._stamp()}
+            change = {"count": written.count, "lastTimestamp": rfc3339(self._clock.wall())}
             self._api.call("PATCH", f"{collection}/{written.name}", change, content_type=MERGE_PATCH)
             return
         if not self._afford(group, now):
@@ -120,7 +120,7 @@ class KubernetesEvents:
         return True
 
     def _event(self, group: GroupIdentity, reason: str, message: str, warning: bool) -> dict[str, Any]:
-        stamp = self._stamp()
+        stamp = rfc3339(self._clock.wall())
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -142,6 +142,3 @@ class KubernetesEvents:
             "reportingComponent": "shardherd",
             "reportingInstance": self._instance,
         }
-
-    def _stamp(self) -> str:
-        return datetime.datetime.fromtimestamp(self._clock.wall(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
-from shardherd.adapters.kubernetes.configmaps import foreign, metadata, owned, path
+from shardherd.adapters.kubernetes.configmaps import body, collection, foreign, owned, path
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.adapters.kubernetes.parts import Index, Parts, PartsDamagedError, digest, fresh
 from shardherd.clock import boot_time
@@ -138,8 +138,8 @@ class ConfigMapOwnership(ConfigMapCopies):
             del left[index.generation]
             after = _Head(index=index, generation=index.announced[0], left=left)
             packed = await _pack(NOTICE)
-        body = _config_map(group, packed, index, head.actual)
-        after.version = after.actual = await self._write_head(group, body, head.actual)
+        made = _config_map(group, packed, index, head.actual)
+        after.version = after.actual = await self._write_head(group, made, head.actual)
         self._heads[group] = after
         await self._tidy(group, after)
         return after.version
@@ -173,7 +173,7 @@ class ConfigMapOwnership(ConfigMapCopies):
         announced = (generation, *head.left)
         if head.actual is None:
             index = Index(announced=announced)
-            body = _config_map(group, await _pack(NOTICE), index, None)
+            made = _config_map(group, await _pack(NOTICE), index, None)
         else:
             found = await self._look(group)
             if found is None:
@@ -181,8 +181,8 @@ class ConfigMapOwnership(ConfigMapCopies):
             if self._heads[group] is not head:
                 raise OwnershipConflictError(f"the ownership of group {group} was changed by another writer")
             index = replace(head.index, announced=announced)
-            body = _config_map(group, b"", index, head.actual) | {"binaryData": found.get("binaryData", {})}
-        head.actual = await self._write_head(group, body, head.actual)
+            made = _config_map(group, b"", index, head.actual) | {"binaryData": found.get("binaryData", {})}
+        head.actual = await self._write_head(group, made, head.actual)
         head.index, head.generation = index, generation
         self._heads[group] = head
 
@@ -249,13 +249,13 @@ class ConfigMapOwnership(ConfigMapCopies):
             raise PartsDamagedError(f"it is in parts, and {INDEX} does not say in which")
         return data
 
-    async def _write_head(self, group: GroupIdentity, body: dict[str, Any], expected: str | None) -> str:
+    async def _write_head(self, group: GroupIdentity, made: dict[str, Any], expected: str | None) -> str:
         """Write the head; its new version. What is not known to be as before is looked at again."""
         try:
             if expected is not None:
-                written = await self._api.acall("PUT", _path(group), body, timeout=TIMEOUT)
+                written = await self._api.acall("PUT", _path(group), made, timeout=TIMEOUT)
             else:
-                written = await self._create(group, body)
+                written = await self._create(group, made)
         except ApiUnavailableError as error:
             self._heads.pop(group, None)
             raise OutcomeUnknownError(f"the ownership of group {group} may or may not be written: {error}") from error
@@ -274,11 +274,10 @@ class ConfigMapOwnership(ConfigMapCopies):
             raise OwnershipUnavailableError(f"cannot write the ownership of group {group}: {error}") from error
         return str(written["metadata"]["resourceVersion"])
 
-    async def _create(self, group: GroupIdentity, body: dict[str, Any]) -> Any:
+    async def _create(self, group: GroupIdentity, made: dict[str, Any]) -> Any:
         """Create the ConfigMap. What a deleted group of the same name left is removed first, unless that happens by itself."""
-        collection = f"/api/v1/namespaces/{group.namespace}/configmaps"
         try:
-            return await self._api.acall("POST", collection, body, timeout=TIMEOUT)
+            return await self._api.acall("POST", collection(group), made, timeout=TIMEOUT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -291,7 +290,7 @@ class ConfigMapOwnership(ConfigMapCopies):
             except ApiError as gone:
                 if gone.status != 404:
                     raise
-            return await self._api.acall("POST", collection, body, timeout=TIMEOUT)
+            return await self._api.acall("POST", collection(group), made, timeout=TIMEOUT)
 
 
 def _path(group: GroupIdentity) -> str:
@@ -321,13 +320,5 @@ async def _unpack(packed: bytes) -> bytes:
 
 
 def _config_map(group: GroupIdentity, packed: bytes, index: Index, version: str | None) -> dict[str, Any]:
-    about = metadata(group, "state")
-    if version is not None:
-        about["resourceVersion"] = version
-    body = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": about,
-        "binaryData": {KEY: base64.b64encode(packed).decode()},
-    }
-    return body if index == Index() else body | {"data": {INDEX: index.dumps()}}
+    made = body(group, "state", KEY, packed, version)
+    return made if index == Index() else made | {"data": {INDEX: index.dumps()}}

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardherd.adapters.kubernetes.api import KubernetesApi, unless_missing
-from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
+from shardherd.adapters.kubernetes.configmaps import body, collection, owned, path
 from shardherd.core.model.nouns import GroupIdentity
 
 log = logging.getLogger(__name__)
@@ -83,14 +83,8 @@ class Parts:
     async def write(self, group: GroupIdentity, generation: str, chunks: Sequence[bytes]) -> None:
         """Write them one after the other: should it end in the middle, those that are there are the first ones."""
         for number, chunk in enumerate(chunks):
-            body = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": metadata(group, _name(generation, number)),
-                "immutable": True,
-                "binaryData": {PART: base64.b64encode(chunk).decode()},
-            }
-            await self._api.acall("POST", f"/api/v1/namespaces/{group.namespace}/configmaps", body, timeout=TIMEOUT)
+            made = body(group, _name(generation, number), PART, chunk) | {"immutable": True}
+            await self._api.acall("POST", collection(group), made, timeout=TIMEOUT)
 
     async def read(self, group: GroupIdentity, index: Index) -> bytes:
         """What was written. Raises PartsDamagedError if a part is missing or another, ApiError, ApiUnavailableError."""

@@ -20,7 +20,7 @@ from typing import Any
 from shardherd.adapters.local import statuses
 from shardherd.adapters.local.containers import Container, Ended, Launch, Running, log_tail
 from shardherd.adapters.local.machine import Machine, NoPortError, free_port
-from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, STATEFUL_SET, Json, Objects, ended_gracefully
+from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, STATEFUL_SET, Edit, Json, Objects, ended_gracefully, only
 from shardherd.adapters.local.probes import Probe
 from shardherd.adapters.local.volumes import VolumeError, Volumes, environment, paths, with_temporary
 from shardherd.core.model.times import seconds_since_1970
@@ -163,16 +163,9 @@ class Node:
 
     def _end(self, pod: Json) -> None:
         """Ask for the deletion of this very pod."""
-        metadata, now = pod["metadata"], self.wall()
-        if "deletionTimestamp" not in metadata:
-            self._change(
-                POD,
-                metadata["namespace"],
-                metadata["name"],
-                lambda known: (
-                    known if known is None or known["metadata"]["uid"] != metadata["uid"] else ended_gracefully(known, now)
-                ),
-            )
+        now = self.wall()
+        if "deletionTimestamp" not in pod["metadata"]:
+            self._change_pod(pod, lambda known: ended_gracefully(known, now))
 
     # --- what a kubelet does -------------------------------------------------------------------------------------------------
 
@@ -239,21 +232,14 @@ class Node:
 
     def _bury(self, pod: Json, known: _Pod, ended: Ended | None) -> None:
         """The pod's process has ended, or never was: show how, then remove the pod."""
-        metadata = pod["metadata"]
         if ended is not None and self._write_status(pod, statuses.gone(pod, ended)):
             self._at(self.wall() + SOON)
             return
         # Its object last: whoever comes after a crash in between finds by it what is left to do.
         known.container.remove()
         self._drop_claims(pod)
-        uid = metadata["uid"]
-        self._change(
-            POD,
-            metadata["namespace"],
-            metadata["name"],
-            lambda found: None if found is None or found["metadata"]["uid"] == uid else found,
-        )
-        log.info("pod %s is gone", metadata["name"], extra=fields(group=_group(pod)))
+        self._change_pod(pod, lambda _: None)
+        log.info("pod %s is gone", pod["metadata"]["name"], extra=fields(group=_group(pod)))
 
     def _drop_claims(self, pod: Json) -> None:
         """Remove what a claim template gave to a pod that its StatefulSet has no place for any more."""
@@ -338,19 +324,16 @@ class Node:
 
     def _write_status(self, pod: Json, status: Json) -> bool:
         """Write the pod's status if it differs; whether it did."""
-        metadata = pod["metadata"]
         if pod.get("status") == status:
             return False
-
-        def edit(known: Json | None) -> Json | None:
-            if known is not None and known["metadata"]["uid"] == metadata["uid"]:
-                known["status"] = status
-            return known
-
-        self._change(POD, metadata["namespace"], metadata["name"], edit)
+        self._change_pod(pod, lambda known: known | {"status": status})
         return True
 
-    def _change(self, kind: str, namespace: str, name: str, edit: Callable[[Json | None], Json | None]) -> None:
+    def _change_pod(self, pod: Json, edit: Callable[[Json], Json | None]) -> None:
+        metadata = pod["metadata"]
+        self._change(POD, metadata["namespace"], metadata["name"], only(metadata["uid"], edit))
+
+    def _change(self, kind: str, namespace: str, name: str, edit: Edit) -> None:
         self.objects.change((kind, namespace, name), edit)
         self.changed()
 

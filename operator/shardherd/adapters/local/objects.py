@@ -173,21 +173,12 @@ class LocalCluster:
 
     async def write_status(self, group: GroupIdentity, status: Manifest) -> None:
         """See Cluster."""
-
-        def edit(known: Json | None) -> Json | None:
-            if known is not None and known["metadata"]["uid"] == group.uid:
-                known["status"] = copy.deepcopy(dict(status))
-            return known
-
-        await self._change((GROUP, group.namespace, group.name), edit)
+        written = copy.deepcopy(dict(status))
+        await self._change((GROUP, group.namespace, group.name), only(group.uid, lambda known: known | {"status": written}))
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """See Cluster. One that was never placed goes at once."""
-
-        def edit(known: Json | None) -> Json | None:
-            return known if known is None or known["metadata"]["uid"] != uid else ended_gracefully(known, time.time())
-
-        await self._change((POD, namespace, name), edit)
+        await self._change((POD, namespace, name), only(uid, lambda known: ended_gracefully(known, time.time())))
 
     async def _change(self, key: Key, edit: Edit) -> None:
         try:
@@ -195,6 +186,11 @@ class LocalCluster:
         except sqlite3.Error as error:
             raise ClusterUnavailableError(f"the state folder cannot be written: {error}") from error
         self._changed()
+
+
+def only(uid: str, edit: Callable[[Json], Json | None]) -> Edit:
+    """The edit of this very object: another one of its name stays as it is."""
+    return lambda known: known if known is None or known["metadata"]["uid"] != uid else edit(known)
 
 
 def ended_gracefully(pod: Json, now: float) -> Json | None:

@@ -9,6 +9,8 @@ import asyncio
 import gzip
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from shardherd.adapters.local.database import Database, NotCommittedError, next_version
 from shardherd.core.group.records import PositionCopies
@@ -65,12 +67,9 @@ class SqliteOwnership:
             )
             return version
 
-        try:
+        what = f"the ownership of group {group}"
+        with _refusing(f"{what} may or may not be written", f"cannot write {what}"):
             return str(await self._database.awrite(write))
-        except NotCommittedError as error:
-            raise OutcomeUnknownError(f"the ownership of group {group} may or may not be written: {error}") from error
-        except sqlite3.Error as error:
-            raise OwnershipUnavailableError(f"cannot write the ownership of group {group}: {error}") from error
 
     async def load_copies(self, group: GroupIdentity) -> StoredCopies:
         """See OwnershipStore."""
@@ -95,12 +94,9 @@ class SqliteOwnership:
             sql.execute("INSERT OR REPLACE INTO copies VALUES (?, ?, ?)", (group.uid, version, packed))
             return version
 
-        try:
+        what = f"the positions of group {group}"
+        with _refusing(f"{what} may or may not be copied", f"cannot copy {what}"):
             return str(await self._database.awrite(write))
-        except NotCommittedError as error:
-            raise OutcomeUnknownError(f"the positions of group {group} may or may not be copied: {error}") from error
-        except sqlite3.Error as error:
-            raise OwnershipUnavailableError(f"cannot copy the positions of group {group}: {error}") from error
 
     def forget(self, uid: str) -> None:
         """The group with this UID was deleted. Raises sqlite3.Error."""
@@ -110,6 +106,17 @@ class SqliteOwnership:
                 sql.execute(f"DELETE FROM {table} WHERE uid = ?", (uid,))
 
         self._database.write(remove)
+
+
+@contextmanager
+def _refusing(unknown: str, failed: str) -> Iterator[None]:
+    """The errors of the database as those of an OwnershipStore; `unknown` says that a write may have happened."""
+    try:
+        yield
+    except NotCommittedError as error:
+        raise OutcomeUnknownError(f"{unknown}: {error}") from error
+    except sqlite3.Error as error:
+        raise OwnershipUnavailableError(f"{failed}: {error}") from error
 
 
 def _found(sql: sqlite3.Connection, group: GroupIdentity) -> tuple[int, bytes] | None:

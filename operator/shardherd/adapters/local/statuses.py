@@ -92,5 +92,6 @@ def _condition(kind: str, holds: bool) -> Json:
 
 
 def driver(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The driver's container in a pod's spec."""
     found: Mapping[str, Any] = next(item for item in spec["containers"] if item["name"] == DRIVER)
     return found

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.adapters.local.objects import CONFIG_MAP, SECRET, Json
+from shardherd.adapters.local.statuses import driver
 
 Find = Callable[[str, str], Json | None]
 """Gives an object of the pod's namespace by its kind and name."""
@@ -39,7 +40,7 @@ class Volumes:
     def provide(self, spec: Mapping[str, Any], name: str) -> dict[str, Path]:
         """The folder of every volume of this pod, by the volume's name; `name` is the pod's. Raises VolumeError."""
         folders = {volume["name"]: self._folder(volume) for volume in spec.get("volumes", ())}
-        mounted = {mount["name"] for mount in _container(spec).get("volumeMounts", ())}
+        mounted = {mount["name"] for mount in driver(spec).get("volumeMounts", ())}
         # What a claim template gives is not among the pod's volumes in a StatefulSet's template.
         return folders | {each: _made(self.claims / f"{each}-{name}") for each in mounted - folders.keys()}
 
@@ -125,7 +126,7 @@ def paths(spec: Mapping[str, Any], folders: Mapping[str, Path]) -> Paths:
     """Where this pod's mounts lead, its volumes being in these folders."""
     mounts = [
         (mount["mountPath"].rstrip("/"), str(folders[mount["name"]] / mount.get("subPath", "")))
-        for mount in _container(spec).get("volumeMounts", ())
+        for mount in driver(spec).get("volumeMounts", ())
     ]
     return Paths(tuple(sorted(mounts, key=lambda mount: len(mount[0]), reverse=True)))
 
@@ -133,7 +134,7 @@ def paths(spec: Mapping[str, Any], folders: Mapping[str, Path]) -> Paths:
 def environment(pod: Json, find: Find, own: Mapping[str, str]) -> dict[str, str]:
     """The driver's variables as the kubelet would work them out. `own` are those that only this machine can know."""
     found: dict[str, str] = {}
-    for item in _container(pod["spec"]).get("env", ()):
+    for item in driver(pod["spec"]).get("env", ()):
         name = item["name"]
         if name in own:
             found[name] = own[name]
@@ -196,12 +197,6 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
         return "$" if match[0] == "$$" else known.get(match[1], match[0])
 
     return _REFERENCE.sub(one, text)
-
-
-def _container(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The driver's container."""
-    found: Mapping[str, Any] = next(item for item in spec["containers"] if item["name"] == "driver")
-    return found
 
 
 def _made(folder: Path) -> Path:

@@ -4,7 +4,6 @@ from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.adapters.memory.cluster import MemoryEvents, MemoryLeadership, MemoryTokens
 from shardherd.adapters.memory.kafka import MemoryConnector, MemoryKafka
 from shardherd.adapters.memory.ownership import MemoryOwnership
-from shardherd.adapters.memory.secrets import MemorySecrets
 
 __all__ = [
     "MemoryConnector",
@@ -12,7 +11,6 @@ __all__ = [
     "MemoryKafka",
     "MemoryLeadership",
     "MemoryOwnership",
-    "MemorySecrets",
     "MemoryTokens",
     "SimulatedClock",
 ]

@@ -10,10 +10,10 @@ from shardherd.ports import Caller, Clock, ReviewUnavailableError
 
 
 class MemoryLeadership:
-    """Leadership that a test gives and takes. It is certain until `until` (monotonic seconds), by default for ever."""
+    """Leadership that a test gives and takes. It is certain until `until` (monotonic seconds), at first for ever."""
 
-    def __init__(self, clock: Clock, until: float = float("inf")) -> None:
-        self.until = until
+    def __init__(self, clock: Clock) -> None:
+        self.until = float("inf")
         self.released = False
         self._clock = clock
         self._acquired = asyncio.Event()

@@ -22,10 +22,10 @@ from shardherd.ports import (
 class MemoryOwnership:
     """OwnershipStore in memory. `faults` knows "load", "save", "load_copies" and "save_copies"."""
 
-    def __init__(self, limit: int = GROWTH_LIMIT) -> None:
+    def __init__(self) -> None:
         self.faults = Faults()
         self.saves = 0
-        self.limit = limit
+        self.limit = GROWTH_LIMIT
         self.copied: dict[GroupIdentity, StoredCopies] = {}
         self._stored: dict[GroupIdentity, StoredOwnership] = {}
         self._versions = 0

@@ -49,8 +49,6 @@ REASONS = {
     layout.BAD_HEADERS: "a record's headers do not fit the record",
 }
 
-_NOTHING = np.empty(0, np.uint8)
-
 
 class CorruptRecordsError(ValueError):
     """The bytes of a shard are not what Kafka promises. Names the shard, the offset, and what is wrong."""

@@ -165,7 +165,7 @@ class Brokers(ClusterConnection):
             troubles += start_troubles + end_troubles
             for shard in starts.keys() & end_offsets.keys():
                 found.append(Fetched(shard, positions[shard], b"", end_offsets[shard], start=starts[shard]))
-        self.settle(troubles, any(part.said for part in found))
+        self.finish_round(troubles, any(part.said for part in found))
         return found
 
     async def _verify(
@@ -210,7 +210,7 @@ class Brokers(ClusterConnection):
         leaders, troubles = await self.by_leader(marks)
         epochs = {shard_of(*partition): self.epoch_of(partition) for partition in leaders}
         epoch_ends, more = await self._epoch_end_offsets(leaders, epochs, marks)
-        self.settle(troubles + more, bool(epoch_ends))
+        self.finish_round(troubles + more, bool(epoch_ends))
         return epoch_ends
 
     async def _epoch_end_offsets(
@@ -244,7 +244,7 @@ class Brokers(ClusterConnection):
     async def _end_offsets(self, shards: Iterable[ShardId]) -> EndOffsets:
         leaders, troubles = await self.by_leader(shards)
         found, more = await self._list(leaders, LATEST)
-        self.settle(troubles + more, bool(found))
+        self.finish_round(troubles + more, bool(found))
         silent = frozenset(shards) - found.keys()
         if silent != self._silent:
             self._silent = silent
@@ -255,7 +255,7 @@ class Brokers(ClusterConnection):
     async def _offsets(self, times: Mapping[ShardId, int]) -> dict[ShardId, Offset]:
         leaders, troubles = await self.by_leader(times)
         found, more = await self._list(leaders, {partition_of(shard): at for shard, at in times.items()})
-        self.settle(troubles + more, bool(found))
+        self.finish_round(troubles + more, bool(found))
         return found
 
     async def _list(self, leaders: Leaders, at: int | Mapping[Partition, int]) -> tuple[EndOffsets, list[Any]]:

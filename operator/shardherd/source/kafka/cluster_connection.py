@@ -193,7 +193,7 @@ class ClusterConnection:
         found: uuid.UUID | None = self._manager.cluster.topic_id(name)
         return found if found is not None and found.int else None
 
-    def settle(self, troubles: list[Any], answered: bool) -> None:
+    def finish_round(self, troubles: list[Any], answered: bool) -> None:
         """After a round: what went wrong is the caller's to know if nothing else came; the leaders are looked up."""
         if troubles:
             self._manager.cluster.request_update()

@@ -14,9 +14,8 @@ from typing import Protocol
 
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.source.kafka.batch_headers import sizes_at
+from shardherd.source.kafka.batch_headers import Sampled, sizes_at
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
-from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 
 log = logging.getLogger(__name__)
@@ -34,16 +33,12 @@ STALE = 30.0
 """Seconds after the last answer with the end offsets of all shards, after which there may be more to read than is known."""
 
 
-class EndOffsetSource(Protocol):
+class EndOffsetSource(Sampled, Protocol):
     """Says where shards end (with `committed`, before the first open transaction), and what the next records are."""
 
     committed: bool
 
     def end_offsets(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
-
-    def begin_fetch(
-        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
-    ) -> Callable[[], list[Fetched]]: ...
 
 
 class EndWatcher:

@@ -39,7 +39,7 @@ class AvroColumn:
         children = [part.children for part in self._layout.parts]
         self._program = Program()
         self._resolver = Resolver(self._program, children)
-        self._slow = FromAvro(self._program, [part.kind for part in self._layout.parts], children, self._symbols)
+        self._slow = FromAvro(self._program, children, self._symbols)
         self._registry = None if registry_url is None else Registry(registry_url)
         self._roots: dict[int, int | str] = {}
         self._own = self._resolver.resolve(self._reader, self._reader, 0) if registry_url is None else -1

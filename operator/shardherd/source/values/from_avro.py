@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import types as sql
-
 from shardherd.source.values import avro_schema as steps
 from shardherd.source.values.avro_schema import Program
 
@@ -36,10 +34,9 @@ class _Misfit:
 
 @dataclass(slots=True)
 class FromAvro:
-    """Reads values by a program into the layout's nodes, whose Spark types are `kinds` and whose nodes below `children`."""
+    """Reads values by a program into the layout's nodes, whose nodes below are `children`."""
 
     program: Program
-    kinds: Sequence[sql.DataType]
     children: Sequence[Sequence[int]]
     symbols: dict[int, tuple[str, ...]]
 

@@ -31,7 +31,7 @@ class ValueFormat:
     """How values are read. `time_zone` None is the session's; `registry_url` None: values have no Confluent header."""
 
     kind: str = RAW
-    schema: str | None = None
+    schema: str = ""
     mode: str = PERMISSIVE
     corrupt_column: str = CORRUPT_COLUMN
     time_zone: str | None = None
@@ -44,7 +44,7 @@ class ValueFormat:
         if self.kind == AVRO:
             from shardherd.source.values.avro_schema import reader_type
 
-            return reader_type(self._avro_schema(), nullable=self.mode != FAIL_FAST)
+            return reader_type(self.schema, nullable=self.mode != FAIL_FAST)
         return sql.BinaryType()
 
     def arrow_type(self) -> pa.DataType:
@@ -61,11 +61,11 @@ class ValueFormat:
         if self.kind == AVRO:
             from shardherd.source.values.avro_column import AvroColumn
 
-            return AvroColumn(self._avro_schema(), mode=self.mode, registry_url=self.registry_url)
+            return AvroColumn(self.schema, mode=self.mode, registry_url=self.registry_url)
         return None
 
     def _json_schema(self) -> sql.StructType:
-        schema = schemas.struct_of(self.schema or "")
+        schema = schemas.struct_of(self.schema)
         schemas.check_json(schema)
         corrupt = [each for each in schema.fields if each.name == self.corrupt_column]
         if corrupt and not isinstance(corrupt[0].dataType, sql.StringType):
@@ -74,10 +74,6 @@ class ValueFormat:
                 f"not {corrupt[0].dataType.simpleString()}"
             )
         return schema
-
-    def _avro_schema(self) -> str:
-        assert self.schema is not None
-        return self.schema
 
 
 def from_options(options: Mapping[str, str]) -> ValueFormat:

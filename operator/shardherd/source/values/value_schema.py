@@ -32,7 +32,7 @@ class SchemaError(ValueError):
     """A schema that cannot be used. Says what is wrong, and what would be right."""
 
 
-def struct_of(text: str, option: str = "valueSchema") -> sql.StructType:
+def struct_of(text: str) -> sql.StructType:
     """The struct that a DDL text (`id bigint, tags array<string>`) or a JSON text describes. Raises SchemaError."""
     text = text.strip()
     try:
@@ -41,14 +41,14 @@ def struct_of(text: str, option: str = "valueSchema") -> sql.StructType:
         else:
             kind = _Ddl(text).schema()
     except SchemaError as error:
-        raise SchemaError(f"option {option}: {error}") from error
+        raise SchemaError(f"option valueSchema: {error}") from error
     except (KeyError, ValueError, TypeError, AttributeError, PySparkException) as error:
         raise SchemaError(
-            f"option {option}: {text[:200]!r} is neither Spark DDL nor a Spark schema in JSON: {error}"
+            f"option valueSchema: {text[:200]!r} is neither Spark DDL nor a Spark schema in JSON: {error}"
         ) from error
     assert isinstance(kind, sql.StructType)
     if not kind.fields:
-        raise SchemaError(f"option {option} names no field")
+        raise SchemaError("option valueSchema names no field")
     made: sql.StructType = nullable(kind)
     return made
 
