@@ -16,6 +16,7 @@ import sys
 import time
 from dataclasses import replace
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from shardherd.adapters.kafka.connector import KafkaConnector
@@ -124,9 +125,9 @@ def main() -> None:
     if arguments.profile:
         import cProfile
 
-        cProfile.runctx("asyncio.run(serve(arguments))", globals(), locals(), arguments.profile)
+        cProfile.runctx("uvloop.run(serve(arguments))", globals(), locals(), arguments.profile)
     else:
-        asyncio.run(serve(arguments))
+        uvloop.run(serve(arguments))
 
 
 if __name__ == "__main__":
