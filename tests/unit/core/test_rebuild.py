@@ -110,8 +110,14 @@ def test_of_two_claims_the_higher_epoch_is_right_whichever_comes_first() -> None
         assert zombie.reply.fenced == (HeldShard(shard("1"), 1),)
 
 
-@pytest.mark.parametrize("how", ["its pod starts again", "it is a new pod", "it lets go of the shard"])
-def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_may_still_claim_it(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "proven"),
+    [(how, proven) for how in ("its pod starts again", "it is a new pod") for proven in (True, False)]
+    + [("it lets go of the shard", False)],
+)
+def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_may_still_claim_it(
+    how: str, proven: bool
+) -> None:
     play = started(2, 1)
     zombie = play.consumer("g-0")
     play.beat("g-1")
@@ -125,7 +131,8 @@ def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_m
         zombie.held = {shard("0"): 1}
         play.beat("g-0")
     else:
-        play.die("g-0")
+        if proven:
+            play.die("g-0")
         play.run("g-0", start=2, pod=1 if how == "its pod starts again" else 2)
     play.beat("g-0")
     assert play.shard("1").owner_epoch == 1
@@ -133,6 +140,19 @@ def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_m
     assert (play.shard("1").holder, play.shard("1").owner_epoch) == ("g-1", 2)
     play.wait(SILENT + 1, ["g-0", "g-1"])
     assert (set(play.confirmed("g-0")), set(play.confirmed("g-1"))) == ({"0"}, {"1"})
+
+
+@pytest.mark.parametrize("pod", [1, 2])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_an_earlier_run_claimed_goes_on_once_the_time_for_claims_is_over(ordered: bool, pod: int) -> None:
+    play = started(2, 1, ordered=ordered)
+    lost(play, 2)
+    play.beat("g-0")
+    play.run("g-0", start=2, pod=pod)
+    play.wait(SILENT - 1, ["g-0"])
+    assert {view.owner_epoch for view in play.view.shards} == {1}
+    play.wait(SILENT, ["g-0"])
+    assert {name: each.owner_epoch for name, each in play.confirmed("g-0").items()} == {"0": 2, "1": 2}
 
 
 def test_no_position_is_forced_while_its_holder_may_still_claim_the_shard_and_go_on_from_its_own() -> None:
