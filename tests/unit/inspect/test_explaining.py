@@ -89,7 +89,7 @@ def test_a_group_that_is_not_well_is_explained_by_what_the_operator_says_of_it_w
         "Why is Ready False?\n"
         "CrashLooping: The application in pod clicks-1 ended with exit code 1.\n"
         "  means   the application ends; the message has its exit code and last words\n"
-        "  remedy  read the driver's log (--previous)\n"
+        "  remedy  read the driver's log (--previous); on one machine: shardherd local logs CONSUMER --previous\n"
         "  from    condition Ready, since 2023-11-14T22:10:00Z\n"
     )
 
