@@ -114,15 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     identity = settings.identity
     try:
-        traces = tracing.start(
-            os.environ,
-            "shardherd-operator",
-            {
-                "service.instance.id": identity.pod_name,
-                "k8s.namespace.name": identity.namespace,
-                "k8s.pod.name": identity.pod_name,
-            },
-        )
+        whose = tracing.instance(identity.namespace, identity.pod_name)
+        traces = tracing.start(os.environ, "shardherd-operator", whose)
     except tracing.TracingError as error:
         print(f"shardherd: {error}", file=sys.stderr)
         return MISCONFIGURED

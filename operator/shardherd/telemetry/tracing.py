@@ -84,7 +84,11 @@ class Tracing:
         """Send what is left, as long as there is time. Blocks for at most CLOSING seconds."""
         # The package waits for half a minute, and its thread does not keep the process.
         closing = threading.Thread(target=self.shut_down, name="shardherd-traces-end", daemon=True)
-        closing.start()
+        try:
+            closing.start()
+        except RuntimeError as error:
+            log.info("the last spans are not sent: %s", error)  # an interpreter that ends starts no thread any more
+            return
         closing.join(CLOSING)
 
 
@@ -106,6 +110,20 @@ def start(environment: Mapping[str, str], service: str, instance: Mapping[str, s
         ) from error
     log.info("traces are sent to %s", _first(environment, ENDPOINTS))
     return traced_by(BatchSpanProcessor(OTLPSpanExporter()), sampler_of(environment), service, instance)
+
+
+def started(environment: Mapping[str, str], service: str, instance: Mapping[str, str]) -> Tracing | None:
+    """The same for a consumer: records are not left unread for want of traces, but it is said in the log."""
+    try:
+        return start(environment, service, instance)
+    except TracingError as error:
+        log.error("there are no traces: %s", error)  # noqa: TRY400
+        return None
+
+
+def instance(namespace: str, pod: str) -> dict[str, str]:
+    """By what the spans of one pod are known."""
+    return {"service.instance.id": pod, "k8s.namespace.name": namespace, "k8s.pod.name": pod}
 
 
 def traced_by(processor: SpanProcessor, sampler: Sampler, service: str, instance: Mapping[str, str]) -> Tracing:
