@@ -16,6 +16,7 @@ from shardherd import protocol
 from shardherd.adapters.traces.requests import RequestTraces
 from shardherd.adapters.traces.stores import TracedConnector, TracedOwnership
 from shardherd.client import AsyncConsumerClient
+from shardherd.client.traced import CarriesNothing, TracedCoordinator, headers
 from shardherd.coordinator import CoordinatorServer
 from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError
 from shardherd.core.model.nouns import (
@@ -260,6 +261,23 @@ async def test_a_request_is_part_of_the_trace_of_its_consumer(watched: Watched) 
     assert leave.context is not None
     assert leave.kind is SpanKind.SERVER
     assert f"00-{leave.context.trace_id:032x}-{leave.parent.span_id:016x}-01" == PARENT
+
+
+async def test_consumer_and_coordinator_have_one_trace_together(watched: Watched) -> None:
+    await watched.beat(1)
+    watched.spans.exporter.clear()
+    client = AsyncConsumerClient(
+        f"http://127.0.0.1:{watched.server.port}", "demo", "clicks", lambda: "a-token", headers=headers
+    )
+    traced = TracedCoordinator(client, watched.spans.tracer, "demo/clicks", CarriesNothing())
+    await traced.checkpoint(watched.checkpoint(10))
+    await client.close()
+    await watched.rig.becomes(lambda: len(watched.spans.ended) == 4)
+    (sent,) = watched.spans.shown()
+    (answered,) = sent.children
+
+    assert (sent.name, answered.name) == ("checkpoint", "checkpoint")
+    assert [each.name for each in answered.children] == ["decide", "commit offsets"]
 
 
 async def test_who_shows_no_valid_token_leaves_no_trace(watched: Watched) -> None:
