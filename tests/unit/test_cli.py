@@ -38,7 +38,7 @@ def test_wrong_settings_end_it_with_a_sentence(capsys: pytest.CaptureFixture[str
 
 
 def test_the_operator_runs_in_the_loop_of_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def operate(_settings: Settings) -> int:
+    async def operate(_settings: Settings, traces: None) -> int:
         return 0 if isinstance(asyncio.get_running_loop(), uvloop.Loop) else FAILED
 
     monkeypatch.setenv("SHARDHERD_NAMESPACE", "system")
