@@ -149,6 +149,7 @@ def test_a_sink_that_fails_is_named_and_the_application_goes_on_once_it_works(pe
     person.is_well()
 
 
+@long
 def test_a_topic_that_has_grown_beyond_what_is_allowed_says_which_limit_to_raise(person: Person) -> None:
     shards = person.shards()
     with administrator(person.broker) as admin:
