@@ -16,6 +16,7 @@ from shardherd.source.decoding import record_batches
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.fetch_memory import FetchMemory
 from shardherd.source.kafka.fetching import Fetched
+from shardherd.source.kafka.leader_epochs import LogChecks
 from shardherd.source.reading.lost_records import Losses
 from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, RETRY_DELAY
 from shardherd.source.security.environment import KafkaAccess
@@ -47,20 +48,26 @@ class Fetcher(Protocol):
         ...
 
 
-class KafkaFetcher:
-    """Two sets of connections: a broker answers what came on one in turn, and keeps a Fetch that has nothing to say."""
+def brokers_of(access: KafkaAccess, zone: str) -> Brokers:
+    """A set of connections to that Kafka, of which the brokers in our zone are read where they have a replica."""
+    return Brokers(
+        access.bootstrap_servers,
+        access.security,
+        name="shardherd-worker",
+        committed=bool(access.read_committed),
+        rack=zone,
+    )
 
-    def __init__(self, access: KafkaAccess, *, zone: str, memory: int, fail_on_data_loss: bool) -> None:
-        self._brokers = {
-            behind: Brokers(
-                access.bootstrap_servers,
-                access.security,
-                name="shardherd-worker",
-                committed=bool(access.read_committed),
-                rack=zone,
-            )
-            for behind in (True, False)
-        }
+
+class KafkaFetcher:
+    """Two sets of connections, one for shards that have more and one for those that were read to their end.
+
+    A broker answers what came on a connection in turn, and keeps a Fetch that has nothing to say. Each has `memory` for what is
+    answered.
+    """
+
+    def __init__(self, more: Brokers, ends: Brokers, *, memory: int, fail_on_data_loss: bool) -> None:
+        self._brokers = {True: more, False: ends}
         self._memory = memory
         self._fail = fail_on_data_loss
         self._ends: dict[ShardId, Offset] = {}
@@ -73,10 +80,8 @@ class KafkaFetcher:
     def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
         positions = {shard: each.position for shard, each in wanted.items()}
         sizes = {shard: each.most for shard, each in wanted.items()}
-        begun = self._brokers[behind].begin_fetch(
-            positions, REQUEST_TIMEOUT, shard_bytes=sizes, memory=FetchMemory(self._memory)
-        )
-        found = begun()
+        brokers, memory = self._brokers[behind], FetchMemory(self._memory)
+        found = brokers.begin_fetch(positions, REQUEST_TIMEOUT, shard_bytes=sizes, memory=memory, checks=LogChecks())()
         if any(part.start is not None for part in found):
             # These are answered at once; what may be over soon is not asked for at once again.
             time.sleep(RETRY_DELAY)

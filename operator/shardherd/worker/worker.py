@@ -24,7 +24,7 @@ from shardherd.source.decoding.record_batches import CorruptRecordsError
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.worker.crew import Crew, ThreadCrew
-from shardherd.worker.fetching import Fetcher, KafkaFetcher
+from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, Surroundings, UnreadableError
 from shardherd.worker.options import Options
 from shardherd.worker.place import Place, place
@@ -222,7 +222,10 @@ class Worker:
         options, where = self._options, self._place
         crew = ThreadCrew("shardherd-worker")
         fetcher = self._fetcher or KafkaFetcher(
-            where.kafka, zone=where.zone, memory=options.memory // 4, fail_on_data_loss=options.fail_on_data_loss
+            brokers_of(where.kafka, where.zone),
+            brokers_of(where.kafka, where.zone),
+            memory=options.memory // 4,
+            fail_on_data_loss=options.fail_on_data_loss,
         )
         processing = Processing(self._factory, fetcher, crew, options)
         environment = dict(where.environment)
