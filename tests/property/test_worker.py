@@ -61,8 +61,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.over = asyncio.Event()
-        settings = {"heartbeat_interval": 1.0, "initial_assignment_delay": 0.0, "ordered": self.ordered}
-        self.play = Play(spec(2, **settings), now=0.0)
+        self.play = Play(spec(2, heartbeat_interval=1.0, initial_assignment_delay=0.0, ordered=self.ordered), now=0.0)
         shards = [ShardId(f"t/{number}") for number in range(SHARDS)]
         for number, shard in enumerate(shards):
             for _ in range(3):  # gaps between offsets, as transactions leave them

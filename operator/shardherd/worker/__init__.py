@@ -10,10 +10,15 @@ class Clicks(Processor):
 run(Clicks)
 """
 
-from shardherd.worker.options import Options, WorkerOptionError
-from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor, Checkpoint, Processor
-from shardherd.worker.records import Record, Records
-from shardherd.worker.worker import Worker, run
+from shardherd.source.kafka_python.unfinished_package import leave_unfinished
+
+# Before anything imports kafka-python, of which a worker uses parts only.
+leave_unfinished()
+
+from shardherd.worker.options import Options, WorkerOptionError  # noqa: E402
+from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor, Checkpoint, Processor  # noqa: E402
+from shardherd.worker.records import Record, Records  # noqa: E402
+from shardherd.worker.worker import Worker, run  # noqa: E402
 
 __all__ = [
     "AsyncCheckpoint",
