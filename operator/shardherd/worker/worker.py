@@ -39,6 +39,9 @@ READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, Unrea
 RETRY_DELAY = 1.0
 """Seconds until Kafka is asked again after it could not be."""
 
+SHUTDOWN = 30.0
+"""Seconds that `Worker.shutdown` waits for the end: the specification's figure."""
+
 Factory = Callable[[], AnyProcessor]
 
 
@@ -211,7 +214,7 @@ class Worker:
         finally:
             self._over.set()
 
-    def shutdown(self, timeout: float = 0.0) -> bool:
+    def shutdown(self, timeout: float = SHUTDOWN) -> bool:
         """Ask it to drain and to leave; may be called from any thread. Whether it has ended within so many seconds."""
         self._stop_asked.set()
         if (ending := self._ending) is not None:

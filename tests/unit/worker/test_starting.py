@@ -1,9 +1,8 @@
-"""`shardherd run module:Class`: what is found, what is refused, and a worker that runs as a process."""
+"""`shardherd run module:Class`: what is found, what is refused, and what becomes of arguments."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.local import alone
 from shardherd.local.alone import is_processor
 from shardherd.telemetry import logs
-from shardherd.testing.group import PlayedGroup
 from shardherd.worker import Options, Worker, starting
 from shardherd.worker.starting import UnknownProcessorError, find, options_in
 
@@ -171,15 +169,3 @@ def test_a_run_that_is_over_otherwise_is_a_failure(
     monkeypatch.setenv("SHARDHERD_KAFKA_BOOTSTRAP_SERVERS", "k:1")
     assert starting.main([f"{program}:Clicks"]) == 1
     assert "the worker has ended: another run of clicks-0 has taken over" in capsys.readouterr().err
-
-
-def test_the_process_joins_its_group_and_leaves_it_at_sigterm(program: str) -> None:
-    with PlayedGroup(shards=1) as group:
-        variables = {**os.environ, **group.environment("played-0")}
-        command = [sys.executable, "-m", "shardherd", "run", "--bootstrap", "127.0.0.1:1", f"{program}:Clicks"]
-        with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) as process:
-            group.until("it has joined", lambda: bool(group._coordination().view(group.identity).consumers), within=60.0)
-            process.terminate()
-            _, said = process.communicate(timeout=60)
-        assert process.returncode == 0, said
-        assert "drained with nothing left over" in said

@@ -268,6 +268,6 @@ def test_a_worker_is_given_shards_although_kafka_is_away_when_it_begins(group: P
 def test_shutdown_before_run_ends_it_at_once(group: PlayedGroup) -> None:
     seen = Seen()
     worker = worker_of(group, "played-0", seen, written(1))
-    assert not worker.shutdown()
+    assert not worker.shutdown(0.0)
     worker.run()
     assert (seen.calls, group.holders()) == ([], {})
