@@ -14,6 +14,7 @@ from typing import Any
 
 from shardherd.client.consumer import CANCEL_GRACE, AsyncConsumer
 from shardherd.client.in_hand import ShardInHand
+from shardherd.clock import boot_time
 from shardherd.consumer.waiting import within
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
@@ -26,6 +27,9 @@ from shardherd.worker.slots import Slots
 from shardherd.worker.stream import Stream
 
 log = logging.getLogger(__name__)
+
+IN_A_ROW = 0.02
+"""Seconds for which a thread goes on with its shard's next batches by itself: to come back costs as much as a small one."""
 
 
 class UnreadableError(Exception):
@@ -70,6 +74,8 @@ class Holding:
         self._cancelled = False
         self._given_up = False
         self._attempts = 0
+        # All before it is done, although nobody but the thread that did it knows.
+        self._reached = shard.position
 
     async def run(self) -> None:
         """Until the shard is to be given up, or this run of the consumer ends. Raises UnreadableError, CancelledError."""
@@ -127,7 +133,11 @@ class Holding:
                 await self._turn()
                 continue
             try:
-                gets_on = await self._went_on(await self._processed(processor))
+                try:
+                    result = await self._processed(processor)
+                finally:
+                    await self._done(self._reached)
+                gets_on = await self._went_on(result)
             except _GivenUpError:
                 return
             except (FencedEpochError, ConsumerStoppedError, UnreadableError):
@@ -172,8 +182,13 @@ class Holding:
         checkpoint = self._saves.as_seen_by(processor.process)
 
         def in_thread() -> Any:
-            records = self._next()
-            return processor.process(records, checkpoint) if records else None
+            until = boot_time() + IN_A_ROW
+            while True:
+                records = self._next()
+                result = processor.process(records, checkpoint) if records else None
+                if result is not None or not self._goes_on_by_itself(records, until):
+                    return result
+                self._reached, self._records = records.next, None
 
         async def on_loop() -> Any:
             records = self._next()
@@ -186,6 +201,12 @@ class Holding:
             return await self._finished(crew.spawn(on_loop) if is_async(processor.process) else crew.call(in_thread))
         finally:
             self._around.slots.give_back()
+
+    def _goes_on_by_itself(self, records: Records, until: float) -> bool:
+        """Whether the thread that has done this batch may begin the next one at once. Called there: it only looks."""
+        part = self._part
+        whole = part is not None and records.done == records.next < part.next
+        return whole and boot_time() < until and not self._leaving() and not self._consumer.paused
 
     def _next(self) -> Records:
         """The batch in hand, which is the next one if there is none. Called where it is processed."""

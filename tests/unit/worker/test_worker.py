@@ -178,6 +178,24 @@ def test_a_save_is_durable_when_it_returns_and_says_how_far(group: PlayedGroup) 
     assert told == [(2, 2, 2), (10, 10, 10)]
 
 
+def test_batches_that_a_thread_does_in_a_row_are_not_repeated_when_a_later_one_fails(group: PlayedGroup) -> None:
+    failing = [True]
+
+    def fail(records: Records, checkpoint: Checkpoint) -> None:
+        if records.position == 6 and failing:
+            raise RuntimeError("the sink is away")
+
+    logs, seen = Logs(), Seen(fail)
+    logs.append(SHARDS[0], 10)
+    with running(worker_of(group, "played-0", seen, logs, batch_size=2)):
+        group.until("what was done is saved", lambda: group.checkpoints()[SHARDS[0]] == 6)
+        failing.clear()
+        group.until("it is processed", lambda: group.checkpoints()[SHARDS[0]] == 10)
+    assert seen.offsets[SHARDS[0]][:6] == [0, 1, 2, 3, 4, 5]
+    assert set(seen.offsets[SHARDS[0]][6:-2]) == {6, 7}
+    assert seen.offsets[SHARDS[0]][-2:] == [8, 9]
+
+
 def test_coroutines_do_the_same(group: PlayedGroup) -> None:
     seen: dict[ShardId, list[Offset]] = {}
 
