@@ -196,6 +196,22 @@ def test_batches_that_a_thread_does_in_a_row_are_not_repeated_when_a_later_one_f
     assert seen.offsets[SHARDS[0]][-2:] == [8, 9]
 
 
+def test_a_position_in_the_midst_of_a_row_goes_back_to_it(group: PlayedGroup) -> None:
+    batches: list[tuple[Offset, Offset]] = []
+
+    def go_back(records: Records, checkpoint: Checkpoint) -> Offset | None:
+        batches.append((records.position, records.next))
+        # To the middle of the batch, and then to the durable position, which is before it.
+        return {3: 5, 5: checkpoint.position}.get(len(batches))
+
+    logs = Logs()
+    logs.append(SHARDS[0], 10)
+    with running(worker_of(group, "played-0", Seen(go_back), logs, batch_size=2, save_interval=60.0)):
+        group.until("it is processed", lambda: batches[-1:] == [(8, 10)])
+    assert batches == [(0, 2), (2, 4), (4, 6), (5, 6), (6, 8), (0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    assert group.checkpoints()[SHARDS[0]] == 10
+
+
 def test_coroutines_do_the_same(group: PlayedGroup) -> None:
     seen: dict[ShardId, list[Offset]] = {}
 
