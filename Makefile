@@ -127,6 +127,11 @@ bench-rebalance: venv ## A join, a leave, growth and a death, against both of Ka
 bench-source: venv ## Our source against Spark's own Kafka source (ROWS=16000000).
 	@$(PY) -m benchmarks.source --rows $(ROWS)
 
+.PHONY: bench-worker
+bench-worker: venv ## A worker against confluent-kafka's and kafka-python's consumers, with a trivial handler.
+	@benchmarks/environment
+	@$(PY) -m benchmarks.worker
+
 .PHONY: bench-operator
 bench-operator: venv ## 1,000 groups applied at once to a real control plane with played nodes.
 	@$(PY) -m benchmarks.operator

@@ -98,6 +98,7 @@ def installed(extra: str) -> set[str]:
     ("extra", "roots"),
     [
         ("spark", modules("spark")),
+        ("worker", modules("worker")),
         ("operator", ["shardherd.cli"]),
         ("cli", modules("inspect")),
         ("tracing", ["shardherd.telemetry.tracing", *modules("adapters/traces")]),

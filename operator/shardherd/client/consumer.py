@@ -29,7 +29,7 @@ from shardherd.consumer.session import Session
 from shardherd.core.consumer.holdings import Grant, Holdings
 from shardherd.core.consumer.settings import SessionSettings, until
 from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError
-from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, ShardId
+from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, Phase, ShardId
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class AsyncConsumer:
 
     `ready` False joins without being given shards, until `become_ready` is called. `save_interval` in seconds: see
     `ShardInHand.save_checkpoint`. `loss_limit` in seconds: how long an unordered group's shards are read on without an answer.
+    `about` says what the program is about, for every heartbeat; without it the coordinator takes it for one that reads.
 
     A defect of the session stops the consumer, and is raised at the end of the `async with`.
     """
@@ -68,6 +69,7 @@ class AsyncConsumer:
         save_interval: float = SAVE_INTERVAL,
         loss_limit: float = LOSS_LIMIT,
         drain_timeout: float = 60.0,
+        about: Callable[[], Phase | None] = lambda: None,
         now: Callable[[], float] = boot_time,
     ) -> None:
         self.holdings = Holdings(consumer)
@@ -84,6 +86,7 @@ class AsyncConsumer:
         self.session = Session(coordinator, self.holdings, self, settings, now)
         self._name = consumer
         self._ready = ready
+        self._about = about
         self._now = now
         self._changed = asyncio.Event()
         self._readers: set[asyncio.Task[Any]] = set()
@@ -150,6 +153,25 @@ class AsyncConsumer:
         """Whether the coordinator has answered a heartbeat of this run."""
         return self.session.joined
 
+    @property
+    def paused(self) -> bool:
+        """Whether the group is: what is in hand is finished, and nothing more is begun. No shard is taken either."""
+        return self.holdings.paused
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the group is, as the last answer says: what goes on of a shard must end before anybody else has it."""
+        return self.holdings.ordered
+
+    async def changed(self) -> None:
+        """Wait until shards may have been granted, asked for or made durable, or this run drains or is over."""
+        await self._changed.wait()
+
+    def check(self) -> None:
+        """Whoever keeps a shard in hand asks before each thing that it begins. Raises ConsumerStoppedError if it may not."""
+        if self.session.end_if_too_silent() or self.session.ending:
+            raise self._has_stopped() from self.session.defect
+
     def become_ready(self) -> None:
         """From now on shards may be given to this consumer."""
         self._ready = True
@@ -168,8 +190,8 @@ class AsyncConsumer:
     # For the session.
 
     def readiness(self) -> Readiness:
-        """A program does not tell what it is about."""
-        return Readiness(self._ready)
+        """What the program tells of itself."""
+        return Readiness(self._ready, self._about())
 
     def hear(self, notice: Notice) -> None:
         match notice:
@@ -214,8 +236,7 @@ class AsyncConsumer:
         # A program that finds every shard ready and nothing to wait for must not keep the heartbeats from running.
         await asyncio.sleep(0)
         while True:
-            if self.session.end_if_too_silent() or self.session.ending:
-                raise self._has_stopped() from self.session.defect
+            self.check()
             grant = self.holdings.take()
             if grant is not None:
                 return grant

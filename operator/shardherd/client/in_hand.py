@@ -29,6 +29,21 @@ class ShardInHand:
         """Whether another consumer waits for it, or it is somebody else's already: finish soon."""
         return self._grant.revoked or self._grant.lost
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is somebody else's already, or ours anew from another position: nothing can be saved any more."""
+        return self._grant.lost
+
+    @property
+    def done(self) -> Offset:
+        """Everything before this is done, as the last checkpoint says."""
+        return self._grant.done
+
+    @property
+    def durable(self) -> Offset:
+        """Where another consumer would go on if this run ended now."""
+        return self._grant.durable
+
     async def save_checkpoint(self, offset: Offset, *, now: bool) -> None:
         """Everything before `offset` is done. With `now` it is durable when this returns, else within `save_interval`.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -28,11 +29,16 @@ NEEDED = tuple(
 
 
 @asynccontextmanager
-async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> AsyncIterator[AsyncConsumer]:
-    """The consumer that this pod is. Must be entered in the main thread, where signals arrive.
+async def consumer_of_pod(
+    environment: Mapping[str, str] | None = None,
+    *,
+    signals: Collection[int] = (signal.SIGTERM,),
+    **options: Any,
+) -> AsyncIterator[AsyncConsumer]:
+    """The consumer that this pod is. Must be entered in the main thread, where signals arrive, or without `signals`.
 
-    After SIGTERM `take` raises ConsumerStoppedError, and the end of the block drains. Raises InvalidRequestError that names the
-    variables which are not set.
+    After a signal `take` raises ConsumerStoppedError, and the end of the block drains. `options` are AsyncConsumer's that
+    the environment does not say. Raises InvalidRequestError that names the variables which are not set.
     """
     found = dict(os.environ if environment is None else environment)
     if missing := [name for name in NEEDED if not found.get(name)]:
@@ -46,7 +52,7 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
     stop_requested = asyncio.Event()
     drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
     async with (
-        _sigterm_sets(stop_requested),
+        _signals_set(stop_requested, signals),
         _coordinator(
             (url, namespace, group, Path(token).read_text),
             Path(ca) if ca else None,
@@ -61,6 +67,7 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
             capacity=int(found.get("SHARDHERD_CAPACITY") or 1),
             loss_limit=int(found.get("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS") or LOSS_LIMIT * 1000) / 1000,
             drain_timeout=drain_timeout,
+            **options,
         ) as consumer,
         _probe(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0)),
     ):
@@ -93,14 +100,16 @@ async def _coordinator(
 
 
 @asynccontextmanager
-async def _sigterm_sets(stop_requested: asyncio.Event) -> AsyncIterator[None]:
-    """SIGTERM is noted, until the consumer has left: another one, or one that comes during a drain, must not cut it short."""
+async def _signals_set(stop_requested: asyncio.Event, signals: Collection[int]) -> AsyncIterator[None]:
+    """A signal is noted, until the consumer has left: another one, or one that comes during a drain, must not cut it short."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop_requested.set)
+    for number in signals:
+        loop.add_signal_handler(number, stop_requested.set)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in signals:
+            loop.remove_signal_handler(number)
 
 
 async def _drain_when_requested(stop_requested: asyncio.Event, consumer: AsyncConsumer, timeout: float) -> None:

@@ -1,6 +1,6 @@
-"""`shardherd run app.py`: one application by itself, as a process in the place of this one. Called by `cli`.
+"""`shardherd run`: one Spark application by itself, or a worker of a group, as a process in the place of this one. By `cli`.
 
-It decides the environment only; `shardherd.spark.session()` finds in it that there is no group.
+It decides the environment only; `shardherd.spark.session()` finds in it that there is no group, `worker.starting` which one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,21 +16,43 @@ from typing import Any, NoReturn
 
 MISUSED = 2
 
+_PROCESSOR = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+
+WORKER = {
+    "group-uid": ("SHARDHERD_GROUP_UID", "its UID"),
+    "coordinator": ("SHARDHERD_COORDINATOR_URL", "URL of the coordinator's API"),
+    "consumer": ("SHARDHERD_CONSUMER", "name of this consumer (default: of this host)"),
+    "pod-uid": ("SHARDHERD_POD_UID", "names this run of it (default: as nobody is named)"),
+    "token-file": ("SHARDHERD_TOKEN_FILE", "file with the token to show to the coordinator"),
+    "ca-file": ("SHARDHERD_COORDINATOR_CA_FILE", "PEM file of the authorities to believe it by"),
+}
+"""The arguments that say where a worker is, each with the variable that does so in a pod, and its meaning."""
+
 
 def add_to(commands: Any) -> None:
     """Add `run` to the command line's commands."""
-    made: argparse.ArgumentParser = commands.add_parser("run", help="run one Spark application by itself, without a group")
-    made.add_argument("--bootstrap", required=True, help="Kafka's host:port")
-    made.add_argument("--topic", action="append", required=True, help="to read; may be given more than once")
-    made.add_argument(
-        "--option", action="append", default=[], help="NAME=VALUE of the source, for example startingOffsets=earliest"
+    made: argparse.ArgumentParser = commands.add_parser(
+        "run", help="run one Spark application by itself, without a group; or a worker of a group"
     )
+    made.add_argument("--bootstrap", help="Kafka's host:port")
     made.add_argument(
-        "--checkpoint", type=Path, default=Path("checkpoint"), help="Spark's checkpoint folder (default checkpoint)"
+        "--option",
+        action="append",
+        default=[],
+        help="NAME=VALUE, for example startingOffsets=earliest; of a worker for example threads=8 or kafka.isolation.level=...",
     )
     made.add_argument("--python", default=sys.executable, help="Python that runs it (default: this one)")
-    made.add_argument("application", type=Path)
-    made.add_argument("arguments", nargs=argparse.REMAINDER)
+    spark = made.add_argument_group("of a Spark application")
+    spark.add_argument("--topic", action="append", help="to read; may be given more than once")
+    spark.add_argument(
+        "--checkpoint", type=Path, default=Path("checkpoint"), help="Spark's checkpoint folder (default checkpoint)"
+    )
+    worker = made.add_argument_group("of a worker", "in a pod of a ConsumerGroup the environment says all of this")
+    worker.add_argument("--group", default="", help="namespace/name of the ConsumerGroup")
+    for name, (_, meaning) in WORKER.items():
+        worker.add_argument(f"--{name}", help=meaning)
+    made.add_argument("application", help="file of a Spark application, or module:Class of a worker's processor")
+    made.add_argument("arguments", nargs=argparse.REMAINDER, help="of the Spark application")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,12 +61,34 @@ def run(arguments: argparse.Namespace) -> int:
     if wrong:
         print(f"shardherd: --option {wrong[0]} has no value: write NAME=VALUE", file=sys.stderr)
         return MISUSED
-    if not arguments.application.is_file():
-        print(f"shardherd: {arguments.application} is no file: name the application", file=sys.stderr)
+    if (problem := _problem(arguments)) is not None:
+        print(f"shardherd: {problem}", file=sys.stderr)
         return MISUSED
+    if is_processor(arguments.application):
+        command = [arguments.python, "-m", "shardherd.worker", arguments.application]
+        return _become(command, worker_environment(arguments, os.environ))
     sys.stdout.flush()
-    command = [arguments.python, str(arguments.application), *arguments.arguments]
+    command = [arguments.python, arguments.application, *arguments.arguments]
     return _become(command, environment(arguments, os.environ))
+
+
+def is_processor(application: str) -> bool:
+    """Whether it has the form `module:Class`, and is no file."""
+    return _PROCESSOR.fullmatch(application) is not None and not Path(application).exists()
+
+
+def _problem(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with the arguments, and the remedy."""
+    name = arguments.application
+    if is_processor(name):
+        if arguments.group and not all(arguments.group.partition("/")):
+            return f"--group must be namespace/name, not {arguments.group}"
+        return f"a worker takes no arguments such as {arguments.arguments[0]}" if arguments.arguments else None
+    if not Path(name).is_file():
+        return f"{name} is no file: name the application"
+    if not arguments.bootstrap or not arguments.topic:
+        return f"{name} by itself has no group: give --bootstrap and --topic"
+    return None
 
 
 def _become(command: list[str], variables: Mapping[str, str]) -> NoReturn:
@@ -57,7 +102,21 @@ def environment(arguments: argparse.Namespace, inherited: Mapping[str, str]) -> 
     kept = {name: value for name, value in inherited.items() if not name.startswith("SHARDHERD_")}
     return kept | {
         "SHARDHERD_ALONE": json.dumps(options),
-        "SHARDHERD_CONSUMER": arguments.application.stem,
+        "SHARDHERD_CONSUMER": Path(arguments.application).stem,
         "SHARDHERD_START": "1",
         "SHARDHERD_CHECKPOINT_PATH": str(arguments.checkpoint.resolve()),
     }
+
+
+def worker_environment(arguments: argparse.Namespace, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a worker: `inherited`, as that of its pod if it is in one, and what is given in its place."""
+    options = dict(option.split("=", 1) for option in arguments.option)
+    kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+    given = {variable: getattr(arguments, name.replace("-", "_")) for name, (variable, _) in WORKER.items()}
+    given |= {f"SHARDHERD_WORKER_{name.upper()}": value for name, value in options.items() if not name.startswith("kafka.")}
+    given |= {"SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": arguments.bootstrap}
+    if kafka:
+        given["SHARDHERD_WORKER_KAFKA"] = json.dumps(kafka)
+    if arguments.group:
+        given["SHARDHERD_NAMESPACE"], _, given["SHARDHERD_GROUP"] = arguments.group.partition("/")
+    return {**inherited, **{variable: value for variable, value in given.items() if value is not None}}

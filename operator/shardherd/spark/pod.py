@@ -13,8 +13,8 @@ from typing import Any
 
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ConsumerId, Incarnation
-from shardherd.core.model.security import Security, SecurityError
-from shardherd.source.security.kafka_settings import ISOLATION_LEVELS
+from shardherd.core.model.security import Security
+from shardherd.source.security.environment import KafkaEnvironmentError, read_access
 
 REQUIRED = (
     "SHARDHERD_GROUP",
@@ -135,18 +135,10 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
     def mapping(name: str) -> dict[str, str]:
         return {str(key): str(value) for key, value in json_object(name).items()}
 
-    def security() -> Security:
-        try:
-            return Security.from_dict(json_object("SHARDHERD_KAFKA_SECURITY"))
-        except SecurityError as error:
-            raise NotInPodError(f"SHARDHERD_KAFKA_SECURITY is wrong: {error}") from error
-
-    def isolation() -> bool | None:
-        level = environment.get("SHARDHERD_KAFKA_ISOLATION_LEVEL")
-        if level and level not in ISOLATION_LEVELS:
-            raise NotInPodError(f"SHARDHERD_KAFKA_ISOLATION_LEVEL must be {' or '.join(ISOLATION_LEVELS)}, not {level!r}")
-        return ISOLATION_LEVELS[level] if level else None
-
+    try:
+        kafka = read_access(environment)
+    except KafkaEnvironmentError as error:
+        raise NotInPodError(str(error)) from error
     drain_timeout = seconds("SHARDHERD_DRAIN_TIMEOUT_MS", 60)
     namespace, group = environment["SHARDHERD_NAMESPACE"], environment["SHARDHERD_GROUP"]
     return Pod(
@@ -170,9 +162,9 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         coordinator_ca_file=Path(ca_file) if (ca_file := environment.get("SHARDHERD_COORDINATOR_CA_FILE")) else None,
         token_file=Path(environment["SHARDHERD_TOKEN_FILE"]),
         run_dir=Path(environment["SHARDHERD_RUN_DIR"]),
-        bootstrap_servers=environment["SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"],
-        security=security(),
-        read_committed=isolation(),
+        bootstrap_servers=kafka.bootstrap_servers,
+        security=kafka.security,
+        read_committed=kafka.read_committed,
         grace_period=seconds("SHARDHERD_GRACE_PERIOD_MS", drain_timeout + 30),
         spark_conf=mapping("SHARDHERD_SPARK_CONF"),
         checkpoint_path=environment["SHARDHERD_CHECKPOINT_PATH"],

@@ -1,0 +1,1 @@
+"""The worker against other consumers for Python: `make bench-worker`."""

@@ -1,0 +1,34 @@
+"""Plain Python consumers: a processor for each shard, and everything around it.
+
+from shardherd.worker import Processor, run
+
+class Clicks(Processor):
+    def process(self, records, checkpoint):
+        for record in records:
+            ...
+
+run(Clicks)
+"""
+
+from shardherd.source.kafka_python.unfinished_package import leave_unfinished
+
+# Before anything imports kafka-python, of which a worker uses parts only.
+leave_unfinished()
+
+from shardherd.worker.options import Options, WorkerOptionError  # noqa: E402
+from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor, Checkpoint, Processor  # noqa: E402
+from shardherd.worker.records import Record, Records  # noqa: E402
+from shardherd.worker.worker import Worker, run  # noqa: E402
+
+__all__ = [
+    "AsyncCheckpoint",
+    "AsyncProcessor",
+    "Checkpoint",
+    "Options",
+    "Processor",
+    "Record",
+    "Records",
+    "Worker",
+    "WorkerOptionError",
+    "run",
+]

@@ -1,0 +1,150 @@
+"""Where a program's own code runs: a thread for each call that is under way, and one event loop for its coroutines.
+
+Never the loop of the session, whose heartbeats must go on whatever a program does. Threads are daemons: one that hangs does not
+keep the process. How much runs at once is its callers' decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+Work = Callable[[], Any]
+
+
+class Call:
+    """Something that runs elsewhere. `ended` gets its result or exception on the loop that asked for it."""
+
+    def __init__(self, ended: asyncio.Future[Any], cancel: Callable[[], None] | None = None) -> None:
+        self.ended = ended
+        self._cancel = cancel
+
+    @property
+    def can_be_cancelled(self) -> bool:
+        """Whether it is a coroutine. A thread goes on until it returns."""
+        return self._cancel is not None
+
+    def cancel(self) -> None:
+        """Ask a coroutine to end."""
+        if self._cancel is not None:
+            self._cancel()
+
+
+class Crew(Protocol):
+    """Runs work outside of the session's loop."""
+
+    def call(self, work: Work) -> Call:
+        """A function in a thread."""
+        ...
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Call:
+        """A coroutine, on the program's own loop."""
+        ...
+
+
+class ThreadCrew:
+    """Threads that are kept for the next call, and a loop in a thread of its own once a coroutine is to run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._idle: list[SimpleQueue[Callable[[], None]]] = []
+        self._hired = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, work: Work) -> Call:
+        home = asyncio.get_running_loop()
+        ended: asyncio.Future[Any] = home.create_future()
+        inbox = self._idle.pop() if self._idle else self._hire()
+
+        def done(result: Any, error: BaseException | None) -> None:
+            self._idle.append(inbox)
+            _settle(ended, result, error)
+
+        def body() -> None:
+            result, error = None, None
+            try:
+                result = work()
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, the one who asked for it hears of it
+                error = raised
+            _tell(home, done, result, error)
+
+        inbox.put(body)
+        return Call(ended)
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Call:
+        home = asyncio.get_running_loop()
+        ended: asyncio.Future[Any] = home.create_future()
+        loop = self._coroutines()
+        running: list[asyncio.Task[Any]] = []
+
+        def begin() -> None:
+            task = loop.create_task(work())
+            running.append(task)
+            task.add_done_callback(lambda done: _tell(home, _settle, ended, *_outcome(done)))
+
+        def cancel() -> None:
+            loop.call_soon_threadsafe(lambda: running[0].cancel())
+
+        loop.call_soon_threadsafe(begin)
+        return Call(ended, cancel)
+
+    def _hire(self) -> SimpleQueue[Callable[[], None]]:
+        inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+        def live() -> None:
+            while True:
+                # Not kept in a name: an idle thread would keep the records of its last batch.
+                inbox.get()()
+
+        self._hired += 1
+        threading.Thread(target=live, name=f"{self._name}-{self._hired}", daemon=True).start()
+        return inbox
+
+    def _coroutines(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name=f"{self._name}-coroutines", daemon=True).start()
+        return self._loop
+
+
+def _outcome(task: asyncio.Task[Any]) -> tuple[Any, BaseException | None]:
+    if task.cancelled():
+        return None, CancelledInCrewError("it was cancelled")
+    error = task.exception()
+    return (None, error) if error is not None else (task.result(), None)
+
+
+class CancelledInCrewError(Exception):
+    """A coroutine was cancelled. Not asyncio's own error, which would cancel whoever waits for it."""
+
+
+def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if ended.cancelled():
+        return
+    if error is None:
+        ended.set_result(result)
+        return
+    # A future refuses StopIteration, and passes on what ends a process to the loop itself.
+    ended.set_exception(error if isinstance(error, Exception) and not isinstance(error, StopIteration) else Raised(error))
+    ended.exception()  # seen: who gave it up does not look any more
+
+
+class Raised(Exception):  # noqa: N818 - it stands for another one
+    """Stands for an exception that a future cannot carry."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.__cause__ = error
+
+
+def _tell(home: asyncio.AbstractEventLoop, done: Callable[..., None], *arguments: Any) -> None:
+    """Tell the loop that asked, unless it is over: then nobody waits."""
+    if not home.is_closed():
+        try:
+            home.call_soon_threadsafe(done, *arguments)
+        except RuntimeError:
+            if not home.is_closed():
+                raise

@@ -1,0 +1,107 @@
+"""Fetches what a stream asks for, of Kafka's brokers. Called by `worker` in threads; each call is one Fetch a broker.
+
+It decides what becomes of records that are gone, and nothing else: which shards are read, and when, is `stream`'s business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Protocol
+
+from shardherd.clock import boot_time
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.decoding import record_batches
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.fetch_memory import FetchMemory
+from shardherd.source.kafka.fetching import Fetched
+from shardherd.source.kafka.leader_epochs import LogChecks
+from shardherd.source.reading.lost_records import Losses
+from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, RETRY_DELAY
+from shardherd.source.security.environment import KafkaAccess
+from shardherd.worker.fetched import Part
+from shardherd.worker.records import COLUMNS
+from shardherd.worker.stream import Wanted
+
+LAST = 2**63 - 1
+"""Above every offset: a part is decoded to its end."""
+
+
+class Fetcher(Protocol):
+    """Where records come from. Its methods are called in threads, those for both kinds of shards at the same time."""
+
+    def connect(self) -> None:
+        """Connect ahead of the first Fetch. Raises BrokersUnavailableError."""
+        ...
+
+    def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
+        """What there is of these shards, which all have more as far as is known, or all not: then it waits a moment for it.
+
+        Shards of which nothing can be said now are left out. Raises BrokersUnavailableError, which is worth another try, and
+        SourceRefusedError, RangeLostError, CorruptRecordsError, which are not.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all connections. What is under way fails."""
+        ...
+
+
+def brokers_of(access: KafkaAccess, zone: str) -> Brokers:
+    """A set of connections to that Kafka, of which the brokers in our zone are read where they have a replica."""
+    return Brokers(
+        access.bootstrap_servers,
+        access.security,
+        name="shardherd-worker",
+        committed=bool(access.read_committed),
+        rack=zone,
+    )
+
+
+class KafkaFetcher:
+    """Two sets of connections, one for shards that have more and one for those that were read to their end.
+
+    A broker answers what came on a connection in turn, and keeps a Fetch that has nothing to say. Each has `memory` for what is
+    answered.
+    """
+
+    def __init__(self, more: Brokers, ends: Brokers, *, memory: int, fail_on_data_loss: bool) -> None:
+        self._brokers = {True: more, False: ends}
+        self._memory = memory
+        self._fail = fail_on_data_loss
+        self._ends: dict[ShardId, Offset] = {}
+        self._losses = self._no_losses()
+
+    def connect(self) -> None:
+        for brokers in self._brokers.values():
+            brokers.connect(REQUEST_TIMEOUT)
+
+    def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
+        positions = {shard: each.position for shard, each in wanted.items()}
+        sizes = {shard: each.most for shard, each in wanted.items()}
+        brokers, memory = self._brokers[behind], FetchMemory(self._memory)
+        found = brokers.begin_fetch(positions, REQUEST_TIMEOUT, shard_bytes=sizes, memory=memory, checks=LogChecks())()
+        if any(part.start is not None for part in found):
+            # These are answered at once; what may be over soon is not asked for at once again.
+            time.sleep(RETRY_DELAY)
+        return [self._part(part) for part in found]
+
+    def close(self) -> None:
+        for brokers in self._brokers.values():
+            brokers.close()
+
+    def _part(self, part: Fetched) -> Part:
+        # What is lost is known up to where the shard begins now: how far it reaches nobody has planned.
+        self._ends[part.shard] = max(part.asked, part.start or 0)
+        resume = self._losses.resume(part, boot_time())
+        if resume is not None:
+            # It was only warned of: what is there now is the shard from here on.
+            self._losses = self._no_losses()
+            return Part(part.shard, part.asked, max(part.asked, resume), part.end, 0, tuple)
+        scanned = record_batches.scan(part.shard, part.data, part.asked, aborted=part.aborted)
+        decode = partial(record_batches.decode, part.shard, scanned, part.asked, LAST, COLUMNS)
+        return Part(part.shard, part.asked, scanned.next_offset, part.end, len(part.data), decode)
+
+    def _no_losses(self) -> Losses:
+        return Losses(self._ends, {}, fail=self._fail)

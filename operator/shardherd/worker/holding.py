@@ -1,0 +1,363 @@
+"""One shard that is held: its processor, its batches one after the other, and its end. Made by `worker` for each grant.
+
+It decides when a batch is handed out, what becomes of one that failed, and how long the batch in hand is waited for. It must
+not fetch, and knows of grants only what the shard in hand says. All of it but the program's own code runs on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from shardherd.client.consumer import CANCEL_GRACE, AsyncConsumer
+from shardherd.client.in_hand import ShardInHand
+from shardherd.clock import boot_time
+from shardherd.consumer.waiting import within
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.crew import Call, CancelledInCrewError, Crew
+from shardherd.worker.fetched import Part, batches
+from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, Options
+from shardherd.worker.processor import AnyProcessor, Saves, is_async
+from shardherd.worker.records import Records
+from shardherd.worker.slots import Slots
+from shardherd.worker.stream import Stream
+
+log = logging.getLogger(__name__)
+
+IN_A_ROW = 0.02
+"""Seconds for which a thread goes on with its shard's next batches by itself: to come back costs as much as a small one."""
+
+
+class UnreadableError(Exception):
+    """What was fetched cannot be decoded. Its cause names the shard and the offset."""
+
+
+class Surroundings:
+    """What all holdings of a worker share. `adrift` are calls that were given up and have not ended, by shard."""
+
+    def __init__(
+        self, consumer: AsyncConsumer, stream: Stream, crew: Crew, factory: Callable[[], AnyProcessor], options: Options
+    ) -> None:
+        self.consumer = consumer
+        self.stream = stream
+        self.crew = crew
+        self.factory = factory
+        self.options = options
+        self.slots = Slots(options.threads)
+        self.adrift: dict[ShardId, Call] = {}
+
+
+class Holding:
+    """A shard in hand, from its first record to its last. `turned` is set by whoever changes something that it waits for.
+
+    Others read `name`; `busy`, whether a batch is in hand or is to be tried again, and `trouble`, why the last attempt failed.
+    """
+
+    def __init__(self, around: Surroundings, shard: ShardInHand) -> None:
+        self.name = shard.name
+        self.turned = asyncio.Event()
+        self.busy = False
+        self.trouble = ""
+        self._around = around
+        self._consumer = around.consumer
+        self._options = around.options
+        self._shard = shard
+        self._saves = Saves(shard, self._upto, asyncio.get_running_loop())
+        self._part: Part | None = None
+        self._cut: Iterator[Records] = iter(())
+        self._records: Records | None = None
+        self._halted = False
+        self._cancelled = False
+        self._given_up = False
+        self._attempts = 0
+        # All before it is done, although nobody but the thread that did it knows.
+        self._reached = shard.position
+
+    async def run(self) -> None:
+        """Until the shard is to be given up, or this run of the consumer ends. Raises UnreadableError, CancelledError."""
+        around, name = self._around, self._shard.name
+        around.stream.open(name, self._shard.position, self.turned.set)
+        try:
+            processor = await self._begin()
+            if processor is not None:
+                try:
+                    await self._process_all(processor)
+                finally:
+                    if not self._given_up:
+                        await self._end(processor)
+        except (FencedEpochError, ConsumerStoppedError) as over:
+            log.info("stops processing: %s", over, extra=self._fields)
+        finally:
+            self._saves.close()
+            around.slots.leave(self.turned)
+            around.stream.close(name)
+        if self._cancelled:
+            raise asyncio.CancelledError
+
+    def _leaving(self) -> bool:
+        """Whether no batch may be handed out any more."""
+        return self._halted or self._wanted_back() or self._consumer.draining
+
+    def _wanted_back(self) -> bool:
+        """Whether the batch in hand should end at its next record."""
+        return self._shard.wanted or self._cancelled or bool(self._consumer.stopped)
+
+    # --- from begin to end -----------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> AnyProcessor | None:
+        """A processor that is initialized; None if the shard is to be given up before."""
+        while (left := self._around.adrift.get(self._shard.name)) is not None and not self._leaving():
+            # An earlier batch of this shard, which was given up, still runs: never two hands on one shard.
+            left.ended.add_done_callback(self._turns)
+            await self._turn()
+        while not self._leaving():
+            try:
+                processor: AnyProcessor = await self._finished(self._around.crew.call(self._around.factory))
+                await self._finished(self._called(processor.initialize, self._shard.name))
+            except _GivenUpError:
+                return None
+            except Exception as error:  # noqa: BLE001 - a program may raise anything
+                await self._failed("initialize", error)
+            else:
+                self._succeeded()
+                return processor
+        return None
+
+    async def _process_all(self, processor: AnyProcessor) -> None:
+        while not self._leaving():
+            if self._consumer.paused or not self._has_next() or not self._around.slots.take(self.turned):
+                await self._turn()
+                continue
+            try:
+                try:
+                    result = await self._processed(processor)
+                finally:
+                    await self._done(self._reached)
+                gets_on = await self._went_on(result)
+            except _GivenUpError:
+                return
+            except (FencedEpochError, ConsumerStoppedError, UnreadableError):
+                raise
+            except Exception as error:  # noqa: BLE001 - a program may raise anything
+                if isinstance(error, CancelledInCrewError) and self._leaving():
+                    return
+                self._keep_what_was_saved()
+                await self._failed("process", error)
+            else:
+                if gets_on:
+                    self._succeeded()
+                else:
+                    await self._failed("process", None)
+
+    async def _end(self, processor: AnyProcessor) -> None:
+        self._halted = True
+        self._records = None
+        checkpoint = self._saves.as_seen_by(processor.shutdown)
+        try:
+            await self._finished(self._called(processor.shutdown, checkpoint))
+        except _GivenUpError:
+            return
+        except (FencedEpochError, ConsumerStoppedError) as over:
+            log.info("shutdown could not save: %s", over, extra=self._fields)
+        except Exception:
+            log.exception("shutdown failed; what is done is saved all the same", extra=self._fields)
+
+    # --- one batch -------------------------------------------------------------------------------------------------------
+
+    def _has_next(self) -> bool:
+        """Whether there is something to process; takes it out of the stream."""
+        if self._part is None:
+            self._part = self._around.stream.pop(self._shard.name)
+            if self._part is None:
+                return False
+            self._cut = batches(self._part, self._options.batch_size)
+        return True
+
+    async def _processed(self, processor: AnyProcessor) -> Any:
+        """What `process` has returned for the next batch. The slot that was taken is given back."""
+        checkpoint = self._saves.as_seen_by(processor.process)
+
+        def in_thread() -> Any:
+            until = boot_time() + IN_A_ROW
+            while True:
+                records = self._next()
+                result = processor.process(records, checkpoint) if records else None
+                if result is not None or not self._goes_on_by_itself(records, until):
+                    return result
+                self._reached, self._records = records.next, None
+
+        async def on_loop() -> Any:
+            records = self._next()
+            return await processor.process(records, checkpoint) if records else None
+
+        try:
+            self._consumer.check()
+            self.busy = True
+            crew = self._around.crew
+            return await self._finished(crew.spawn(on_loop) if is_async(processor.process) else crew.call(in_thread))
+        finally:
+            self._around.slots.give_back()
+
+    def _goes_on_by_itself(self, records: Records, until: float) -> bool:
+        """Whether the thread that has done this batch may begin the next one at once. Called there: it only looks."""
+        part = self._part
+        whole = part is not None and records.done == records.next < part.next
+        return whole and boot_time() < until and not self._leaving() and not self._consumer.paused
+
+    def _next(self) -> Records:
+        """The batch in hand, which is the next one if there is none. Called where it is processed."""
+        if self._records is None:
+            try:
+                self._records = next(self._cut)
+            except Exception as error:
+                raise UnreadableError(str(error)) from error
+        if self._halted:
+            self._records.stop()
+        return self._records
+
+    async def _went_on(self, result: Any) -> bool:
+        """Take in what `process` has returned. Whether it got on; if not, trying again at once would lead nowhere."""
+        records = self._in_hand()
+        if result is None:
+            await self._done(records.done)
+            self._go_to(records.done)
+            return True
+        if not isinstance(result, int) or isinstance(result, bool):
+            raise TypeError(f"process must return None or a position, which is an int, not {result!r}")
+        if not self._shard.durable <= result <= records.next:
+            raise ValueError(
+                f"process returned position {result} of shard {records.shard}, which is not between the durable position"
+                f" {self._shard.durable} and the end of the batch, {records.next}"
+            )
+        await self._done(result)
+        self._go_to(result)
+        return result > records.position
+
+    def _keep_what_was_saved(self) -> None:
+        """What a batch that failed has declared done is not tried again."""
+        if self._records is not None and self._shard.done > self._records.position:
+            self._go_to(min(self._shard.done, self._records.next))
+
+    async def _done(self, position: Offset) -> None:
+        if position > self._shard.done:
+            await self._shard.save_checkpoint(position, now=False)
+
+    def _go_to(self, position: Offset) -> None:
+        """Process on from here: within the batch in hand, after it, or from before it, which is fetched again."""
+        records = self._in_hand()
+        if position < records.position:
+            self._around.stream.seek(self._shard.name, position)
+            self._part = self._records = None
+            self._cut = iter(())
+        elif position < records.next:
+            self._records = records.since(position)
+        else:
+            self._records = None
+            if self._part is not None and records.next >= self._part.next:
+                self._part = None
+
+    def _in_hand(self) -> Records:
+        assert self._records is not None
+        return self._records
+
+    def _upto(self) -> Offset:
+        """What is done when a program saves and does not say it: the batch in hand."""
+        return self._shard.done if self._records is None else max(self._shard.done, self._records.done)
+
+    # --- waiting ---------------------------------------------------------------------------------------------------------
+
+    def _called(self, method: Callable[..., Any], argument: Any) -> Call:
+        crew = self._around.crew
+        return crew.spawn(partial(method, argument)) if is_async(method) else crew.call(partial(method, argument))
+
+    async def _finished(self, call: Call) -> Any:
+        """The result of the program's own code. While it runs, the shard may be wanted back: then it has `revoke_timeout`.
+
+        Raises _GivenUpError where it was not waited for any longer.
+        """
+        call.ended.add_done_callback(self._turns)
+        clock, deadline, cancelled = asyncio.get_running_loop().time, float("inf"), False
+        while not call.ended.done():
+            if self._wanted_back():
+                self._halt()
+                # A run that is over waits for nothing but that its own code ends.
+                deadline = min(deadline, clock() + (0.0 if self._cancelled else self._options.revoke_timeout))
+            if clock() >= deadline and call.can_be_cancelled and not cancelled:
+                call.cancel()
+                cancelled, deadline = True, clock() + CANCEL_GRACE
+            elif clock() >= deadline and not self._cancelled and not self._consumer.ordered:
+                self._give_up(call)
+            left = deadline - clock()
+            await self._turn(left if 0 < left < float("inf") else None)
+        return call.ended.result()
+
+    def _halt(self) -> None:
+        self._halted = True
+        if (records := self._records) is not None:
+            records.stop()
+
+    def _give_up(self, call: Call) -> None:
+        name, adrift = self._shard.name, self._around.adrift
+        log.error(
+            "what runs of this shard has not ended within %g s since another consumer wants it: it is given up, and read again"
+            " there from offset %d",
+            self._options.revoke_timeout,
+            self._shard.done,
+            extra=self._fields,
+        )
+        adrift[name] = call
+
+        def ended(_: object) -> None:
+            del adrift[name]
+            log.warning("what was given up of this shard has ended", extra=self._fields)
+
+        call.ended.add_done_callback(ended)
+        self._given_up = True
+        raise _GivenUpError
+
+    def _turns(self, _: object) -> None:
+        self.turned.set()
+
+    async def _turn(self, seconds: float | None = None) -> None:
+        """Wait until something has changed, or so many seconds are over. The first cancellation is such a change, too."""
+        try:
+            await within(self.turned, seconds)
+        except asyncio.CancelledError:
+            if self._cancelled:
+                raise
+            self._cancelled = True
+        self.turned.clear()
+
+    def _succeeded(self) -> None:
+        if self._attempts:
+            log.info("gets on again", extra=self._fields)
+        self._attempts, self.busy, self.trouble = 0, False, ""
+
+    async def _failed(self, what: str, error: Exception | None) -> None:
+        """Say what has failed, and wait for a while. Without an error it went back to where it began."""
+        self._attempts += 1
+        self.busy = True
+        pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
+        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self._shard.name}"
+        why = "it went back to where it began" if error is None else f"{type(error).__name__}: {error}"
+        self.trouble = f"{what} of{batch} failed, attempt {self._attempts}: {why}"
+        # Its place in the program is told once.
+        log.warning(
+            "%s; trying again in %g s", self.trouble, pause, extra=self._fields, exc_info=error if self._attempts == 1 else None
+        )
+        loop = asyncio.get_running_loop()
+        until = loop.time() + pause
+        while not self._leaving() and (left := until - loop.time()) > 0:
+            await self._turn(left)
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return self._consumer.session.log_fields(self._shard.name, self._shard.epoch)
+
+
+class _GivenUpError(Exception):
+    """What runs was not waited for any longer."""

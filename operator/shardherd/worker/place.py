@@ -1,0 +1,101 @@
+"""Who a worker is and whom it talks to: by the environment of its pod, or by what the program says in its place.
+
+Called by `worker`. It decides nothing but what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.source.security.environment import (
+    BOOTSTRAP,
+    ISOLATION,
+    SECURITY,
+    KafkaAccess,
+    KafkaEnvironmentError,
+    read_access,
+)
+from shardherd.source.security.kafka_settings import KafkaSettingError, check, security_of
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`environment` is that of a pod of the group, for `consumer_of_pod`; `zone` is where this process runs."""
+
+    environment: Mapping[str, str]
+    kafka: KafkaAccess
+    zone: str
+
+
+def place(
+    inherited: Mapping[str, str],
+    *,
+    bootstrap: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+    coordinator: str | None = None,
+    group: str | None = None,
+    group_uid: str | None = None,
+    consumer: str | None = None,
+    pod_uid: str | None = None,
+    token_file: Path | str | None = None,
+    ca_file: Path | str | None = None,
+) -> Place:
+    """What the environment says, but for what is given. `group` is `namespace/name`; `kafka` are settings by Kafka's names.
+
+    Without a pod a consumer is named as its host, and each run of it is one of a new pod. Raises InvalidRequestError that
+    names what is missing or wrong.
+    """
+    given: dict[str, Any] = {
+        "SHARDHERD_COORDINATOR_URL": coordinator,
+        "SHARDHERD_GROUP_UID": group_uid,
+        "SHARDHERD_CONSUMER": consumer,
+        "SHARDHERD_POD_UID": pod_uid,
+        "SHARDHERD_TOKEN_FILE": token_file,
+        "SHARDHERD_COORDINATOR_CA_FILE": ca_file,
+        BOOTSTRAP: bootstrap,
+    }
+    if group is not None:
+        namespace, slash, name = group.partition("/")
+        if not slash or not namespace or not name:
+            raise InvalidRequestError(f"group must be namespace/name, not {group!r}")
+        given |= {"SHARDHERD_NAMESPACE": namespace, "SHARDHERD_GROUP": name}
+    environment = {
+        "SHARDHERD_CONSUMER": socket.gethostname(),
+        "SHARDHERD_POD_UID": str(uuid.uuid4()),
+        "SHARDHERD_START": "1",
+        **inherited,
+        **{name: str(value) for name, value in given.items() if value is not None},
+        **_kafka(kafka or {}),
+    }
+    try:
+        access = read_access(environment)
+    except KafkaEnvironmentError as error:
+        raise InvalidRequestError(str(error)) from error
+    if not access.bootstrap_servers:
+        raise InvalidRequestError(f"nobody has said where Kafka is: give bootstrap, or set {BOOTSTRAP}")
+    return Place(environment, access, environment.get("SHARDHERD_ZONE", ""))
+
+
+def _kafka(settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables that say the same as these settings of Kafka."""
+    rest = dict(settings)
+    variables = {}
+    if (servers := rest.pop("bootstrap.servers", None)) is not None:
+        variables[BOOTSTRAP] = servers
+    if (level := rest.pop("isolation.level", None)) is not None:
+        variables[ISOLATION] = level
+    if rest:
+        try:
+            for name in rest:
+                check(name)
+            variables[SECURITY] = json.dumps(dict(security_of(rest).as_dict()))
+        except KafkaSettingError as error:
+            raise InvalidRequestError(str(error)) from error
+    return variables

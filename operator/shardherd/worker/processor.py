@@ -1,0 +1,148 @@
+"""What a user writes: a processor of the records of one shard; and what it saves positions with.
+
+`holding` makes one for each shard that is held, and calls it from one hand: never twice at once. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from shardherd.client.in_hand import ShardInHand
+from shardherd.core.model.errors import FencedEpochError
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.records import Records
+
+
+class Saves:
+    """The positions of a shard in hand. `upto` is what is done when a program does not say it. Belongs to `loop`."""
+
+    def __init__(self, shard: ShardInHand, upto: Callable[[], Offset], loop: asyncio.AbstractEventLoop) -> None:
+        self.shard = shard
+        self._upto = upto
+        self._loop = loop
+        self._closed = False
+
+    def as_seen_by(self, method: Callable[..., Any]) -> Checkpoint | AsyncCheckpoint:
+        """The checkpoint that this method of a program can use."""
+        return AsyncCheckpoint(self) if is_async(method) else Checkpoint(self)
+
+    def close(self) -> None:
+        """The shard is not in hand any more: whoever still runs can save nothing."""
+        self._closed = True
+
+    def begin(self, position: Offset | None, now: bool) -> Future[None]:
+        """Save from any thread."""
+        return asyncio.run_coroutine_threadsafe(self._save(position, now), self._loop)
+
+    async def _save(self, position: Offset | None, now: bool) -> None:
+        if self._closed:
+            raise FencedEpochError(
+                f"shard {self.shard.name} was given up while this ran: it is read again elsewhere", shard=self.shard.name
+            )
+        await self.shard.save_checkpoint(self._upto() if position is None else position, now=now)
+
+
+class _Positions:
+    """What both kinds of checkpoint tell."""
+
+    def __init__(self, saves: Saves) -> None:
+        self._saves = saves
+
+    @property
+    def shard(self) -> ShardId:
+        return self._saves.shard.name
+
+    @property
+    def position(self) -> Offset:
+        """The durable position: where another consumer would go on if this process ended now."""
+        return self._saves.shard.durable
+
+    @property
+    def done(self) -> Offset:
+        """Everything before this is done. It is not lost with a save that fails, only with the process."""
+        return self._saves.shard.done
+
+    @property
+    def wanted(self) -> bool:
+        """Whether another consumer waits for the shard, or has it already: finish soon."""
+        return self._saves.shard.wanted
+
+    @property
+    def lost(self) -> bool:
+        """Whether the shard is not ours any more: nothing can be saved."""
+        return self._saves.shard.lost
+
+
+class Checkpoint(_Positions):
+    """How a processor saves the position of its shard."""
+
+    def save(self, position: Offset | None = None, *, now: bool = False) -> None:
+        """All of the batch in hand is done, or everything before `position`.
+
+        With `now` it is durable when this returns, else within `save_interval`. Raises FencedEpochError if the shard is not
+        ours any more, CoordinatorUnavailableError if it is not durable yet: it is kept and sent again, so going on is right;
+        ConsumerStoppedError, and ValueError for a position before what is done.
+        """
+        self._saves.begin(position, now).result()
+
+
+class AsyncCheckpoint(_Positions):
+    """The same for coroutines."""
+
+    async def save(self, position: Offset | None = None, *, now: bool = False) -> None:
+        """See Checkpoint."""
+        await asyncio.wrap_future(self._saves.begin(position, now))
+
+
+class Processor:
+    """Processes the records of one shard. Each shard has one of its own, which is never called twice at once."""
+
+    def initialize(self, shard: ShardId) -> None:
+        """Called first. If it raises, it is called again after a while, on a new one."""
+
+    def process(self, records: Records, checkpoint: Checkpoint) -> Offset | None:
+        """Process a batch. None: all of it is done. A position: what is before it is done; go back to it and try again.
+
+        If it raises, the batch is tried again after a while, but for what was saved of it.
+        """
+        raise NotImplementedError
+
+    def shutdown(self, checkpoint: Checkpoint) -> None:
+        """Called last, when the shard goes to another consumer or this one ends. By default saves what is done at once."""
+        if not checkpoint.lost:
+            checkpoint.save(now=True)
+
+
+class AsyncProcessor:
+    """The same with coroutines, which share one event loop: none of them may block it for long."""
+
+    async def initialize(self, shard: ShardId) -> None:
+        """See Processor."""
+
+    async def process(self, records: Records, checkpoint: AsyncCheckpoint) -> Offset | None:
+        """See Processor."""
+        raise NotImplementedError
+
+    async def shutdown(self, checkpoint: AsyncCheckpoint) -> None:
+        """See Processor."""
+        if not checkpoint.lost:
+            await checkpoint.save(now=True)
+
+
+class AnyProcessor(Protocol):
+    """Whatever has the three methods, each a function or a coroutine."""
+
+    def initialize(self, shard: ShardId, /) -> Any: ...
+
+    def process(self, records: Records, checkpoint: Any, /) -> Any: ...
+
+    def shutdown(self, checkpoint: Any, /) -> Any: ...
+
+
+def is_async(method: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine."""
+    return inspect.iscoroutinefunction(method)

@@ -1,0 +1,94 @@
+"""`python -m shardherd.worker module:Class`: a worker as a process, which `shardherd run module:Class` becomes.
+
+It decides what the name of a processor means, which variables are options, and the exit code. Where the worker is and whom it
+talks to is `place`'s business.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardherd.core.model.errors import ConsumerStoppedError, InvalidRequestError
+from shardherd.telemetry import logs
+from shardherd.worker.options import Options, WorkerOptionError
+from shardherd.worker.worker import READING_ERRORS, Factory, Worker
+
+ENDED, FAILED, MISUSED = 0, 1, 2
+
+OPTION = "SHARDHERD_WORKER_"
+"""What the name of an option is written after in a variable, in capitals."""
+
+KAFKA = f"{OPTION}KAFKA"
+"""Variable with settings of Kafka by their names, as a JSON object."""
+
+
+class UnknownProcessorError(ValueError):
+    """There is no such processor. Names what is missing."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the worker that the arguments and the environment say, until it ends; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m shardherd.worker", description="A worker of a ConsumerGroup.")
+    parser.add_argument("processor", help="module:Class, or a function that makes one")
+    name: str = parser.parse_args(arguments).processor
+    logs.configure(os.environ.get("SHARDHERD_LOG_FORMAT", "text"), os.environ.get("SHARDHERD_LOG_LEVEL", "INFO").upper())
+    try:
+        Worker(find(name), options=options_in(os.environ), kafka=json.loads(os.environ.get(KAFKA, "{}"))).run()
+    except (UnknownProcessorError, WorkerOptionError, InvalidRequestError) as error:
+        print(f"shardherd: {error}", file=sys.stderr)
+        return MISUSED
+    except (ConsumerStoppedError, *READING_ERRORS) as error:
+        print(f"shardherd: the worker has ended: {error}", file=sys.stderr)
+        return FAILED
+    return ENDED
+
+
+def options_in(environment: Mapping[str, str]) -> Options:
+    """The options that variables say, such as SHARDHERD_WORKER_BATCH_SIZE. Raises WorkerOptionError."""
+    known = {f"{OPTION}{field.name.upper()}": field for field in dataclasses.fields(Options)}
+    given: dict[str, Any] = {}
+    for variable, text in environment.items():
+        if not variable.startswith(OPTION) or variable == KAFKA:
+            continue
+        if (field := known.get(variable)) is None:
+            names = ", ".join(sorted(each.name for each in known.values()))
+            raise WorkerOptionError(f"{variable} names no option of a worker; they are {names}")
+        kind = type(field.default) if field.default is not None else float
+        try:
+            given[field.name] = _READERS[kind](text)
+        except (KeyError, ValueError) as error:
+            raise WorkerOptionError(f"{variable} must be {_EXPECTED[kind]}, not {text!r}") from error
+    return Options(**given)
+
+
+_TRUTH = {"true": True, "false": False}
+_READERS: Mapping[type, Any] = {int: int, float: float, bool: lambda text: _TRUTH[text.lower()]}
+_EXPECTED: Mapping[type, str] = {int: "a whole number", float: "a number of seconds", bool: "true or false"}
+
+
+def find(name: str) -> Factory:
+    """What makes processors, by its name. Raises UnknownProcessorError."""
+    module, colon, rest = name.partition(":")
+    if not colon or not module or not rest:
+        raise UnknownProcessorError(f"a processor is named as module:Class, not {name!r}")
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and misses another one
+        raise UnknownProcessorError(f"there is no module {error.name} here: call this in its folder, or install it") from error
+    for part in rest.split("."):
+        if not hasattr(found, part):
+            raise UnknownProcessorError(f"module {module} has no {rest}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise UnknownProcessorError(f"{name} cannot be called: name a class with process, or a function that makes one")
+    factory: Factory = found
+    return factory

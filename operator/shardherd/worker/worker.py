@@ -1,0 +1,303 @@
+"""A worker: one consumer of a group, which processes the records of the shards that it holds by a user's processors.
+
+`run` and `shardherd run` make one. It joins the group by `client.pod`, has each shard that it is given held by a `Holding`, and
+fetches what their `Stream` asks for. It decides what the worker is about, and when an error ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shardherd.client.consumer import CANCEL_GRACE, AsyncConsumer
+from shardherd.client.pod import consumer_of_pod
+from shardherd.core.model.errors import ConsumerStoppedError
+from shardherd.core.model.nouns import Phase, ShardId
+from shardherd.source.decoding.record_batches import CorruptRecordsError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
+from shardherd.source.reading.lost_records import RangeLostError
+from shardherd.worker.crew import Crew, ThreadCrew
+from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
+from shardherd.worker.holding import Holding, Surroundings, UnreadableError
+from shardherd.worker.options import Options
+from shardherd.worker.place import Place, place
+from shardherd.worker.processor import AnyProcessor
+from shardherd.worker.stream import Stream
+
+log = logging.getLogger(__name__)
+
+READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, UnreadableError)
+"""What the data or the brokers are to blame for, and not this program."""
+
+RETRY_DELAY = 1.0
+"""Seconds until Kafka is asked again after it could not be."""
+
+SHUTDOWN = 30.0
+"""Seconds that `Worker.shutdown` waits for the end: the specification's figure."""
+
+Factory = Callable[[], AnyProcessor]
+
+
+class Processing:
+    """What a consumer does with its shards, on the consumer's event loop: all of a worker but how it joins."""
+
+    def __init__(self, factory: Factory, fetcher: Fetcher, crew: Crew, options: Options) -> None:
+        self.failure: Exception | None = None
+        """The error that ends the worker, if one does."""
+        self._factory = factory
+        self._fetcher = fetcher
+        self._crew = crew
+        self._options = options
+        self._stream = Stream(options.memory // 2)
+        self._holdings: dict[asyncio.Task[None], Holding] = {}
+        self._warm = False
+        self._blind = False
+        self._draining: asyncio.Task[bool] | None = None
+
+    def about(self) -> Phase | None:
+        """What the worker is about. A batch that is processed, or tried again, waits for the program's own sink."""
+        if not self._warm:
+            return Phase.WARMING
+        if any(holding.busy for holding in self._holdings.values()):
+            return Phase.WRITING
+        return Phase.READING if self._blind or self._stream.behind else Phase.IDLE
+
+    @property
+    def troubles(self) -> dict[ShardId, str]:
+        """Why batches were not processed yet, of each shard that has one."""
+        return {each.name: each.trouble for each in self._holdings.values() if each.trouble}
+
+    @property
+    def paused(self) -> tuple[ShardId, ...]:
+        """The shards that are not read on, as what waits to be processed of them is as much as may be."""
+        return self._stream.paused
+
+    async def run(self, consumer: AsyncConsumer) -> None:
+        """Until the consumer drains or must stop, and what it had in hand has ended. Raises what ended the worker."""
+        self._warm = True
+        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options)
+        beside = [
+            asyncio.create_task(self._fetch(consumer, behind=True)),
+            asyncio.create_task(self._fetch(consumer, behind=False)),
+            asyncio.create_task(self._tell(consumer)),
+        ]
+        try:
+            await self._hold_all(around)
+            await self._end(consumer)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        if self.failure is not None:
+            raise self.failure
+
+    def end_by(self, error: Exception, consumer: AsyncConsumer) -> None:
+        """The worker cannot go on: it drains, and says why."""
+        if self.failure is None:
+            self.failure = error
+            log.error("ends: %s: %s", type(error).__name__, error, extra=consumer.session.log_fields())
+            timeout = consumer.session.settings.drain_timeout
+            self._draining = asyncio.create_task(consumer.drain(timeout))
+
+    async def _hold_all(self, around: Surroundings) -> None:
+        """A holding for each shard that the consumer is given, until it is given none any more."""
+        while True:
+            taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            task = asyncio.create_task(self._hold(around, taken))
+            await asyncio.wait({task, taken}, return_when=asyncio.FIRST_COMPLETED)
+            if not taken.done():
+                return
+
+    async def _hold(self, around: Surroundings, taken: asyncio.Future[None]) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        try:
+            async with around.consumer.take() as shard:
+                taken.set_result(None)
+                holding = self._holdings[me] = Holding(around, shard)
+                await holding.run()
+        except ConsumerStoppedError:
+            return
+        except Exception as error:
+            if not isinstance(error, READING_ERRORS):
+                log.exception("a defect ends this worker", extra=around.consumer.session.log_fields())
+            self.end_by(error, around.consumer)
+        finally:
+            self._holdings.pop(me, None)
+
+    async def _end(self, consumer: AsyncConsumer) -> None:
+        """Wait for what is in hand. A drain bounds it; a run that had to stop gives it a moment."""
+        while self._holdings and not consumer.stopped:
+            changed = asyncio.create_task(consumer.changed())
+            await asyncio.wait({*self._holdings, changed}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+        if self._holdings and not consumer.draining:
+            await asyncio.wait(set(self._holdings), timeout=CANCEL_GRACE)
+        if self._draining is not None:
+            await self._draining
+
+    async def _tell(self, consumer: AsyncConsumer) -> None:
+        """Whatever changes in the consumer, all that hold a shard look at it."""
+        while True:
+            await consumer.changed()
+            for holding in self._holdings.values():
+                holding.turned.set()
+
+    async def _fetch(self, consumer: AsyncConsumer, *, behind: bool) -> None:
+        """Fetch what the stream asks for, of one kind of shards, as fast as it is processed."""
+        stream, loop = self._stream, asyncio.get_running_loop()
+        while True:
+            wanted = stream.ask(behind=behind)
+            if not wanted:
+                await stream.may_ask()
+                continue
+            begun = loop.time()
+            try:
+                parts = await self._crew.call(partial(self._fetcher.fetch, wanted, behind=behind)).ended
+            except BrokersUnavailableError as error:
+                if not self._blind:
+                    log.warning("Kafka cannot be read, trying on: %s", error, extra=consumer.session.log_fields())
+                self._blind = True
+                await asyncio.sleep(RETRY_DELAY)
+                stream.arrived(wanted, ())
+                continue
+            except Exception as error:  # noqa: BLE001 - none of the others is over by itself
+                self.end_by(error, consumer)
+                return
+            if self._blind:
+                log.info("Kafka answers again", extra=consumer.session.log_fields())
+            self._blind = False
+            stream.arrived(wanted, parts)
+            if not behind:
+                await asyncio.sleep(max(0.0, begun + self._options.fetch_interval - loop.time()))
+
+
+class Worker:
+    """A worker that can be stopped from elsewhere: `run` blocks until it has ended, `shutdown` asks it to.
+
+    `factory` makes a processor; it is called once for each shard that is held. What Kafka, which group and who this is comes
+    from the environment of a pod, or from these arguments: see `place`.
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        *,
+        options: Options | None = None,
+        environment: Mapping[str, str] | None = None,
+        fetcher: Fetcher | None = None,
+        **where: Any,
+    ) -> None:
+        self._factory = factory
+        self._options = options or Options()
+        self._place: Place = place(os.environ if environment is None else environment, **where)
+        self._fetcher = fetcher
+        self._ending: Callable[[], None] | None = None
+        self._stop_asked = threading.Event()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Join the group and process until `shutdown`, SIGTERM or SIGINT: then drain, and leave.
+
+        Raises ConsumerStoppedError if it had to stop otherwise, InvalidRequestError for a wrong place, and what made it
+        impossible to go on: SourceRefusedError, RangeLostError, UnreadableError.
+        """
+        try:
+            asyncio.run(self._run())
+        finally:
+            self._over.set()
+
+    def shutdown(self, timeout: float = SHUTDOWN) -> bool:
+        """Ask it to drain and to leave; may be called from any thread. Whether it has ended within so many seconds."""
+        self._stop_asked.set()
+        if (ending := self._ending) is not None:
+            ending()
+        return self._over.wait(timeout)
+
+    async def _run(self) -> None:
+        options, where = self._options, self._place
+        crew = ThreadCrew("shardherd-worker")
+        fetcher = self._fetcher or KafkaFetcher(
+            brokers_of(where.kafka, where.zone),
+            brokers_of(where.kafka, where.zone),
+            memory=options.memory // 4,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        processing = Processing(self._factory, fetcher, crew, options)
+        environment = dict(where.environment)
+        if options.drain_timeout is not None:
+            environment["SHARDHERD_DRAIN_TIMEOUT_MS"] = str(round(options.drain_timeout * 1000))
+        try:
+            async with consumer_of_pod(
+                environment,
+                signals=SIGNALS if threading.current_thread() is threading.main_thread() else (),
+                ready=False,
+                about=processing.about,
+                save_interval=options.save_interval,
+            ) as consumer:
+                loop = asyncio.get_running_loop()
+
+                def end() -> None:
+                    asyncio.run_coroutine_threadsafe(consumer.drain(consumer.session.settings.drain_timeout), loop)
+
+                self._ending = end
+                if self._stop_asked.is_set():
+                    end()
+                await self._warm_up(consumer, fetcher, crew)
+                await processing.run(consumer)
+                if consumer.stopped and not consumer.draining:
+                    raise ConsumerStoppedError(consumer.stopped) from consumer.session.defect
+        finally:
+            self._ending = None
+            await crew.call(fetcher.close).ended
+
+    async def _warm_up(self, consumer: AsyncConsumer, fetcher: Fetcher, crew: Crew) -> None:
+        """Connect to Kafka before shards are given: where that is not possible now, there is nothing to be read anywhere."""
+        try:
+            await crew.call(fetcher.connect).ended
+        except BrokersUnavailableError as error:
+            log.warning("begins without Kafka: %s", error, extra=consumer.session.log_fields())
+        consumer.become_ready()
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(
+    factory: Factory,
+    *,
+    bootstrap: str | None = None,
+    group: str | None = None,
+    coordinator: str | None = None,
+    group_uid: str | None = None,
+    consumer: str | None = None,
+    token_file: Path | str | None = None,
+    ca_file: Path | str | None = None,
+    kafka: Mapping[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Process the records of a group by processors that `factory` makes, such as the class of one. Blocks until SIGTERM.
+
+    In a pod of a ConsumerGroup nothing else is needed. Elsewhere `bootstrap` is Kafka's host:port, `group` the group as
+    `namespace/name` with its `group_uid`, `coordinator` the URL of the coordinator, `token_file` and `ca_file` what it is
+    shown and believed by, `kafka` settings by Kafka's names. `options` are those of `Options`. Raises as `Worker.run` does.
+    """
+    Worker(
+        factory,
+        options=Options(**options),
+        bootstrap=bootstrap,
+        group=group,
+        coordinator=coordinator,
+        group_uid=group_uid,
+        consumer=consumer,
+        token_file=token_file,
+        ca_file=ca_file,
+        kafka=kafka,
+    ).run()

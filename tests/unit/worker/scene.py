@@ -1,0 +1,251 @@
+"""A worker's processing in simulated time: on the real consumer and its session, with records from memory and no threads.
+
+What a program does takes as long as its coroutines sleep; a Fetch takes as long as the scene says. Functions run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from shardherd.client.consumer import AsyncConsumer
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.decoding.record_columns import schema_of
+from shardherd.worker.crew import Call, CancelledInCrewError
+from shardherd.worker.fetched import Part
+from shardherd.worker.options import Options
+from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, AsyncProcessor
+from shardherd.worker.records import COLUMNS, Record, Records
+from shardherd.worker.stream import Wanted
+from shardherd.worker.worker import Processing
+from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, simulate
+
+FETCH = 0.01
+"""Seconds that a Fetch takes in simulated time."""
+
+A, B = ShardId("t/0"), ShardId("t/1")
+
+
+def table(offsets: Sequence[Offset]) -> pa.RecordBatch:
+    """Records of these offsets: the value is the offset as text, the time is the offset in milliseconds."""
+    rows = [{"offset": at, "key": None, "value": str(at).encode(), "timestamp": at * 1000, "headers": None} for at in offsets]
+    return pa.RecordBatch.from_pylist(rows, schema=schema_of(COLUMNS))
+
+
+def part(shard: ShardId, asked: Offset, offsets: Sequence[Offset], next_: Offset, end: Offset, size: int = 0) -> Part:
+    """What a Fetch from `asked` on brought."""
+    return Part(shard, asked, next_, end, size, lambda: [table(offsets)] if offsets else [])
+
+
+class Logs:
+    """A Kafka in memory: of every shard the offsets of its records, each of `size` bytes, and its end.
+
+    `most` records come of a shard at a time.
+    """
+
+    def __init__(self, most: int = 1000) -> None:
+        self.size = 100
+        self.offsets: dict[ShardId, list[Offset]] = {}
+        self.ends: dict[ShardId, Offset] = {}
+        self.most = most
+        self.failing: Exception | None = None
+        self.asked: list[tuple[bool, dict[ShardId, Wanted]]] = []
+        self.connected = self.closed = False
+
+    def append(self, shard: ShardId, count: int, *, gap: int = 0) -> None:
+        """So many records, and then offsets without any."""
+        first = self.ends.get(shard, 0)
+        self.offsets.setdefault(shard, []).extend(range(first, first + count))
+        self.ends[shard] = first + count + gap
+
+    def connect(self) -> None:
+        self.connected = True
+
+    def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
+        if self.failing is not None:
+            raise self.failing
+        self.asked.append((behind, dict(wanted)))
+        return [self._part(shard, each) for shard, each in wanted.items()]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _part(self, shard: ShardId, wanted: Wanted) -> Part:
+        most = min(self.most, max(1, wanted.most // self.size))
+        offsets = [at for at in self.offsets.get(shard, []) if at >= wanted.position]
+        found, end = offsets[:most], self.ends.get(shard, 0)
+        next_ = end if len(found) == len(offsets) else found[-1] + 1
+        return part(shard, wanted.position, found, max(next_, wanted.position), end, self.size * len(found))
+
+
+class AtOnce:
+    """A crew without threads: functions run when they are called, Fetches after FETCH seconds, coroutines on the same loop."""
+
+    def call(self, work: Callable[[], Any]) -> Call:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Any] = loop.create_future()
+
+        def run() -> None:
+            if ended.cancelled():
+                return
+            try:
+                ended.set_result(work())
+            except Exception as error:  # noqa: BLE001 - as a crew of threads does
+                ended.set_exception(error)
+                ended.exception()
+
+        loop.call_later(FETCH if "fetch" in repr(work) else 0.0, run)
+        return Call(ended)
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Call:
+        task = asyncio.ensure_future(work())
+        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(_: object) -> None:
+            error = CancelledInCrewError("it was cancelled") if task.cancelled() else task.exception()
+            if error is not None:
+                ended.set_exception(error)
+                ended.exception()
+            else:
+                ended.set_result(task.result())
+
+        task.add_done_callback(done)
+
+        def cancel() -> None:
+            task.cancel()
+
+        return Call(ended, cancel)
+
+
+class Program:
+    """What the processors of a test do, and what they have seen: in `seen` every record that was finished, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        """initialize, process with its batch, and shutdown, as they begin."""
+        self.seen: dict[ShardId, list[Offset]] = {}
+        self.made = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self.takes = 0.0
+        """Seconds for each record."""
+        self.results: list[Any] = []
+        """What the next calls of `process` return, or raise; then None."""
+        self.save: Callable[[Records, AsyncCheckpoint], Awaitable[None]] | None = None
+        self.failing: dict[str, list[Exception]] = {}
+        """What the next calls of initialize or shutdown raise."""
+
+    def __call__(self) -> AnyProcessor:
+        self.made += 1
+        return Recorder(self, self.made)
+
+    def batches(self, shard: ShardId) -> list[tuple[Offset, Offset]]:
+        """Every batch that a processor got of a shard."""
+        return [call[2:] for call in self.calls if call[:2] == ("process", shard)]
+
+
+class Recorder(AsyncProcessor):
+    """A processor that does what its program says. It notices when it is called twice at once."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self.program = program
+        self.number = number
+        self.entered = False
+
+    async def initialize(self, shard: ShardId) -> None:
+        self.program.calls.append(("initialize", shard))
+        if errors := self.program.failing.get("initialize"):
+            raise errors.pop(0)
+
+    async def process(self, records: Records, checkpoint: AsyncCheckpoint) -> Offset | None:
+        program = self.program
+        assert not self.entered, "two hands on one processor"
+        self.entered = True
+        program.at_once += 1
+        program.most_at_once = max(program.most_at_once, program.at_once)
+        try:
+            program.calls.append(("process", records.shard, records.position, records.next))
+            result = program.results.pop(0) if program.results else None
+            for record in records:
+                await self._one(records.shard, record)
+            if program.save is not None:
+                await program.save(records, checkpoint)
+            if isinstance(result, Exception):
+                raise result
+            return result
+        finally:
+            self.entered = False
+            program.at_once -= 1
+
+    async def shutdown(self, checkpoint: AsyncCheckpoint) -> None:
+        self.program.calls.append(("shutdown", checkpoint.shard, checkpoint.done))
+        if errors := self.program.failing.get("shutdown"):
+            raise errors.pop(0)
+        await super().shutdown(checkpoint)
+
+    async def _one(self, shard: ShardId, record: Record) -> None:
+        if self.program.takes:
+            await asyncio.sleep(self.program.takes)
+        self.program.seen.setdefault(shard, []).append(record.offset)
+
+
+class Scene:
+    """A worker with everything around it played. Make it inside `simulate`."""
+
+    def __init__(self, coordinator: Any = None, *, run: Any = RUN, group_uid: str = GROUP, **options: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.coordinator = FakeCoordinator() if coordinator is None else coordinator
+        self.logs = Logs()
+        self.program = Program()
+        self.options = Options(**{"fetch_interval": 0.5, **options})
+        self.processing = Processing(self.program, self.logs, AtOnce(), self.options)
+        self.consumer = AsyncConsumer(
+            self.coordinator,
+            ME,
+            run,
+            group_uid=group_uid,
+            save_interval=self.options.save_interval,
+            drain_timeout=10.0 if self.options.drain_timeout is None else self.options.drain_timeout,
+            about=self.processing.about,
+            now=self.loop.time,
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Scene:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        async with self.consumer:
+            await self.processing.run(self.consumer)
+
+    async def ended(self) -> None:
+        """Wait until the worker has; raises what it raised."""
+        assert self._task is not None
+        await self._task
+
+    async def until(self, true: Callable[[], bool], within: float = 100.0) -> float:
+        """Wait in simulated time; returns how long it took."""
+        began = self.loop.time()
+        while not true():
+            assert self.loop.time() - began < within, "it never happened"
+            await asyncio.sleep(0.01)
+        return self.loop.time() - began
+
+
+def story(body: Callable[[Scene], Awaitable[None]], **options: Any) -> None:
+    """Play a scene: the worker has joined, and is ended after the body."""
+
+    async def play() -> None:
+        async with Scene(**options) as scene:
+            await body(scene)
+
+    simulate(play)

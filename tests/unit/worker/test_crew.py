@@ -1,0 +1,90 @@
+"""Where a program's code runs: threads that are used again, a loop for coroutines, and what comes of exceptions."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import pytest
+
+from shardherd.worker.crew import CancelledInCrewError, Raised, ThreadCrew
+
+
+async def test_functions_run_at_once_each_in_a_thread_of_its_own_and_threads_are_used_again() -> None:
+    crew, both = ThreadCrew("crew"), threading.Barrier(2)
+
+    def meet() -> str:
+        both.wait(5)
+        return threading.current_thread().name
+
+    names = set(await asyncio.gather(crew.call(meet).ended, crew.call(meet).ended))
+    assert names == {"crew-1", "crew-2"}
+    assert await crew.call(lambda: threading.current_thread().name).ended in names
+    assert threading.active_count() < 10
+
+
+async def test_an_exception_comes_back_also_one_that_a_future_cannot_carry() -> None:
+    crew = ThreadCrew("crew")
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    with pytest.raises(KeyError, match="k"):
+        await crew.call(lambda: fail(KeyError("k"))).ended
+    for error in (StopIteration("s"), SystemExit(3)):
+        with pytest.raises(Raised) as raised:
+            await crew.call(lambda error=error: fail(error)).ended  # type: ignore[misc]
+        assert raised.value.__cause__ is error
+
+
+async def test_coroutines_share_a_loop_that_is_not_ours_and_can_be_cancelled() -> None:
+    crew = ThreadCrew("crew")
+
+    async def where() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    one, two = await crew.spawn(where).ended, await crew.spawn(where).ended
+    assert one is two is not asyncio.get_running_loop()
+    call = crew.spawn(forever)
+    call.cancel()
+    with pytest.raises(CancelledInCrewError):
+        await call.ended
+
+
+async def test_an_idle_thread_keeps_nothing_of_its_last_work() -> None:
+    class Records:
+        pass
+
+    crew, records = ThreadCrew("crew"), Records()
+    alive = weakref.ref(records)
+
+    def process(batch: Records = records) -> None:
+        del batch
+
+    call = crew.call(process)
+    await call.ended
+    process.__defaults__ = None
+    del records, call
+    await crew.call(lambda: None).ended
+    gc.collect()
+    assert alive() is None
+
+
+def test_what_ends_after_the_loop_is_over_is_told_to_nobody() -> None:
+    crew, go_on, ended = ThreadCrew("crew"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        go_on.wait(5)
+        ended.set()
+
+    async def begin() -> None:
+        crew.call(work)
+
+    asyncio.run(begin())
+    go_on.set()
+    assert ended.wait(5)

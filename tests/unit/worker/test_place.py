@@ -1,0 +1,88 @@
+"""Who a worker is: by its pod's environment, and by what is given in its place."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.security import Security
+from shardherd.source.security.environment import KafkaAccess
+from shardherd.worker import Options, WorkerOptionError
+from shardherd.worker.place import place
+
+POD = {
+    "SHARDHERD_COORDINATOR_URL": "https://shardherd:8443",
+    "SHARDHERD_NAMESPACE": "streams",
+    "SHARDHERD_GROUP": "clicks",
+    "SHARDHERD_GROUP_UID": "uid",
+    "SHARDHERD_CONSUMER": "clicks-0",
+    "SHARDHERD_POD_UID": "pod",
+    "SHARDHERD_START": "3",
+    "SHARDHERD_TOKEN_FILE": "/token",
+    "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+    "SHARDHERD_ZONE": "a",
+}
+
+
+def test_a_pod_needs_nothing_else() -> None:
+    found = place(POD | {"SHARDHERD_KAFKA_ISOLATION_LEVEL": "read_committed"})
+    assert (found.kafka, found.zone) == (KafkaAccess("kafka:9092", Security(), read_committed=True), "a")
+    assert POD.items() <= found.environment.items()
+
+
+def test_what_is_given_wins_and_without_a_pod_the_host_is_the_consumer() -> None:
+    found = place(
+        {},
+        bootstrap="kafka:9092",
+        coordinator="http://127.0.0.1:8080",
+        group="streams/clicks",
+        group_uid="uid",
+        token_file="/token",
+        kafka={"security.protocol": "SSL", "ssl.truststore.location": "/ca.pem", "isolation.level": "read_uncommitted"},
+    )
+    environment = dict(found.environment)
+    assert environment.pop("SHARDHERD_POD_UID") != place({}, bootstrap="kafka:9092").environment["SHARDHERD_POD_UID"]
+    assert environment.pop("SHARDHERD_KAFKA_SECURITY")
+    assert environment == {
+        "SHARDHERD_COORDINATOR_URL": "http://127.0.0.1:8080",
+        "SHARDHERD_NAMESPACE": "streams",
+        "SHARDHERD_GROUP": "clicks",
+        "SHARDHERD_GROUP_UID": "uid",
+        "SHARDHERD_CONSUMER": socket.gethostname(),
+        "SHARDHERD_START": "1",
+        "SHARDHERD_TOKEN_FILE": "/token",
+        "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+        "SHARDHERD_KAFKA_ISOLATION_LEVEL": "read_uncommitted",
+    }
+    assert found.kafka == KafkaAccess("kafka:9092", Security(protocol="SSL", ca_file="/ca.pem"), read_committed=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "nobody has said where Kafka is: give bootstrap, or set SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"),
+        ({"group": "clicks"}, "group must be namespace/name, not 'clicks'"),
+        ({"kafka": {"group.id": "clicks"}}, "option kafka.group.id has no meaning here"),
+        ({"kafka": {"isolation.level": "some"}}, "must be read_uncommitted or read_committed, not 'some'"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_remedy(given: dict[str, object], why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        place({}, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ({"threads": 0}, "threads must be 1 or more, not 0"),
+        ({"batch_size": 0}, "batch_size must be 1 or more, not 0"),
+        ({"memory": 1000}, "memory must be 16777216 or more, not 1000"),
+        ({"revoke_timeout": -1}, "revoke_timeout must be 0 or more, not -1"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(option: dict[str, Any], why: str) -> None:
+    with pytest.raises(WorkerOptionError, match=why):
+        Options(**option)
