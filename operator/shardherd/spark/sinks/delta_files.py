@@ -28,14 +28,8 @@ BUFFERED = 64 * 1024 * 1024
 LONGEST_BOUND = 32
 """Characters of a text that may be a bound in the statistics."""
 
-FILES = pa.schema(
-    [
-        pa.field("path", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("partition", pa.string()),
-        pa.field("stats", pa.string()),
-    ]
-)
+_FIELDS: dict[str, pa.DataType] = {"path": pa.string(), "size": pa.int64(), "partition": pa.string(), "stats": pa.string()}
+FILES = pa.schema(_FIELDS)
 """What a task says of each file."""
 
 FILES_DDL = "path string, size long, partition string, stats string"
