@@ -35,7 +35,8 @@ from shardherd.spark.sinks.exactly_once import ConflictError, Writings
 from shardherd.spark.sinks.frames import ColumnsError
 from shardherd.spark.sinks.positions import GapError, SinkError
 from shardherd.spark.sinks.rows import StrangeRowsError
-from tests.unit.spark.sinks.batches import GROUP, A, B, of, records
+from tests.harness.long import LONG
+from tests.harness.micro_batches import GROUP, A, B, of, records
 
 SCHEMA = StructType([StructField("shard", StringType()), StructField("offset", LongType()), StructField("value", StringType())])
 Ranges = Mapping[str, tuple[int, int, int]]
@@ -217,7 +218,7 @@ def test_it_gives_up_with_the_reason_when_no_commit_succeeds(tmp_path: Path, mon
     assert rows(tmp_path) == Counter()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(60 if LONG else 4))
 def test_moves_and_kills_in_any_order_leave_each_record_once(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     durable, epochs = {A: 0, B: 0}, {A: 1, B: 1}

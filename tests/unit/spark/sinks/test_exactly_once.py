@@ -12,7 +12,7 @@ import pytest
 
 from shardherd.spark.sinks.exactly_once import ConflictError, Writings, write_once
 from shardherd.spark.sinks.positions import Pending, SinkError, StaleWriterError, Stored, pending
-from tests.unit.spark.sinks.batches import A, B, C, of
+from tests.harness.micro_batches import A, B, C, of
 
 
 class KilledError(Exception):
