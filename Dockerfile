@@ -4,14 +4,15 @@
 # The base, by its digest (CONTRIBUTING.md says how it is renewed). Another one of Debian 12 may be given.
 ARG BASE=debian:bookworm-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 FROM ${BASE} AS python
-# What most clusters do without, by name: `aws` for the mechanism AWS_MSK_IAM with the identity of a pod, `kerberos` for GSSAPI.
+# What most clusters do without, by name: `aws` for the mechanism AWS_MSK_IAM with the identity of a pod, `kerberos` for GSSAPI,
+# `delta` and `postgresql` for the sinks of these names (they are in the image `spark` only).
 ARG EXTRAS
 RUN packages="ca-certificates python3 tini" \
  && for each in ${EXTRAS}; do \
         case $each in \
-            aws) ;; \
+            aws | delta | postgresql) ;; \
             kerberos) packages="$packages python3-gssapi" ;; \
-            *) echo "EXTRAS names $each: it knows aws and kerberos" >&2; exit 1 ;; \
+            *) echo "EXTRAS names $each: it knows aws, delta, kerberos and postgresql" >&2; exit 1 ;; \
         esac; \
     done \
  && apt-get update \
@@ -78,7 +79,7 @@ FROM builder AS spark-packages
 ARG PIP_CERT
 ARG PIP_INDEX_URL
 ARG EXTRAS
-COPY requirements/spark.lock requirements/aws.lock /build/
+COPY requirements/spark.lock requirements/aws.lock requirements/delta.lock requirements/postgresql.lock /build/
 RUN --mount=type=cache,target=/root/.cache/pip \
     PYTHONPATH=/opt/build pip --python /opt/venv/bin/python install --require-hashes --no-build-isolation --use-pep517 \
         --ignore-installed --no-deps -r /build/spark.lock \

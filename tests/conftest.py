@@ -18,8 +18,9 @@ from tests.harness.cluster import _instance, cluster, kubeconfig, lab, names, no
 from tests.harness.kafka import _trio, kafka, trio
 from tests.harness.long import REASON
 from tests.harness.objects import FOLDER
+from tests.harness.postgresql import postgresql
 
-__all__ = ["_instance", "_trio", "cluster", "kafka", "kubeconfig", "lab", "names", "node_cluster", "tell", "trio"]
+__all__ = ["_instance", "_trio", "cluster", "kafka", "kubeconfig", "lab", "names", "node_cluster", "postgresql", "tell", "trio"]
 
 # How long an example takes says something of the machine, not of what is tested.
 settings.register_profile("shardherd", deadline=None)

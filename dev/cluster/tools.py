@@ -45,6 +45,7 @@ APT_PACKAGES = (
     "util-linux",
 )
 BROWSER_PACKAGES = ("chromium", "chromium-driver")
+POSTGRESQL_PACKAGES = ("postgresql", "postgresql-client")
 KERBEROS_PACKAGES = ("krb5-admin-server", "krb5-kdc", "python3-gssapi")
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
 JAVA_COMPILER_PACKAGE = "openjdk-17-jdk-headless"
@@ -170,6 +171,12 @@ class Tools:
             if not (folder / name).is_symlink():
                 (folder / name).symlink_to(Path("/usr/lib/python3/dist-packages") / name)
         return folder
+
+    @cached_property
+    def postgresql(self) -> Path:
+        """Folder of the programs of Debian's PostgreSQL; installing them makes the user that it runs as."""
+        _ensure(list(POSTGRESQL_PACKAGES))
+        return max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
 
     @cached_property
     def packages(self) -> None:

@@ -23,7 +23,7 @@ from dev.cluster.tools import Tools
 from dev.release import bill, chart, checksums, images, packages
 from dev.release.source import ReleaseError, Source, read, working_tree
 
-LOCKS = ("aws", "cli", "operator", "spark")
+LOCKS = ("aws", "cli", "delta", "operator", "postgresql", "spark")
 """What the package may be installed with."""
 
 

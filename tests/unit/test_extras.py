@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-ASKED_FOR = {"botocore": "aws", "gssapi": "kerberos", "opentelemetry": "tracing", "typer": "cli", "rich": "cli"}
+ASKED_FOR = {
+    "botocore": "aws",
+    "deltalake": "delta",
+    "gssapi": "kerberos",
+    "opentelemetry": "tracing",
+    "psycopg": "postgresql",
+    "rich": "cli",
+    "typer": "cli",
+}
 """Packages that few need, with the extra that asks for them; who needs one and lacks it is told, as other tests show."""
 
 PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "shardherd"

@@ -1,4 +1,7 @@
-"""shardherd in a Spark application: `session()` makes it a group's consumer, `register()` only gives it the source."""
+"""shardherd in a Spark application: `session()` makes it a group's consumer, `register()` only gives it the source.
+
+`ranges()` and the package `sinks` are for writing each record once.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shardherd.spark.decode_stats import Counts
+    from shardherd.spark.running_batch import BatchRanges
 
-__all__ = ["register", "session", "values_read"]
+__all__ = ["ranges", "register", "session", "values_read"]
 
 leave_unfinished()
 
@@ -45,6 +49,22 @@ def register(spark: SparkSession, *, warm_up: bool = True) -> None:
     from shardherd.spark.registration import register_source
 
     register_source(spark, warm_up=warm_up)
+
+
+def ranges(batch_id: int) -> BatchRanges:
+    """Which records the running micro-batch has: for every shard with records the range `(start, stop, epoch)`.
+
+    For sinks of your own, in the function that `foreachBatch` calls, with its batch id. A record stands in the range of its
+    shard: `start <= offset < stop`. Store `stop` of every shard together with the rows, and write only what is not below the
+    position that is stored: then each record is written once, whichever consumer writes it. `epoch` grows whenever the shard
+    is given to somebody: a writer with a smaller one than is stored must write nothing. After a restart the ranges are of
+    what is really read again. The result has the group's UID as `group`. docs/sinks.md has examples.
+
+    Raises RangesError if `batch_id` is not the running micro-batch, or nothing of a ConsumerGroup is read.
+    """
+    from shardherd.spark.application import ranges_now
+
+    return ranges_now(batch_id)
 
 
 def values_read(spark: SparkSession) -> Counts:

@@ -29,6 +29,7 @@ from shardherd.spark.batch_sizing import BatchSizing
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import Offsets
+from shardherd.spark.running_batch import HandedBatch, handed_out, read_again
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,9 @@ class Agent:
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `running` says
     whether Spark runs a task, or may. `now` is monotonic seconds.
 
-    Others read `refusal`, why the query is refused, empty if it is not, and `batch_at`, when a micro-batch was handed out or
-    finished last. They set `trigger_interval`, the seconds from one trigger of the query to the next, if that is known; and
+    Others read `refusal`, why the query is refused, empty if it is not; `batch_at`, when a micro-batch was handed out or
+    finished last; and `batch`, what the query was given last to read, None before that and after its end. They set
+    `trigger_interval`, the seconds from one trigger of the query to the next, if that is known; and
     `events_arrive`, if progress events do: then nothing counts as finished before the query's first one has refused nothing.
     """
 
@@ -87,6 +89,7 @@ class Agent:
         self._running = running
         self._warm_wanted: int | None = None
         self.batch_at = now()
+        self.batch: HandedBatch | None = None
         self.trigger_interval = 0.0
         self._records_at = now()
         self._asked_at = now()
@@ -299,6 +302,7 @@ class Agent:
         if self.events_arrive:
             self._event_seen.clear()
         self._accepted = False
+        self.batch = None
         self._adoption.query_began()
         self.limits = limits
         self.batch_sizing.target = limits.target_seconds or TARGET_SECONDS
@@ -333,6 +337,7 @@ class Agent:
         self.session.changed()
         ranges = handed or self.tracker.standing()
         leaders = leaders_of(start, ranges, end_offsets)
+        self.batch = handed_out(handed)
         return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders, accepted=self._accepted)
 
     def _read_up_to(
@@ -378,6 +383,7 @@ class Agent:
         # Whoever goes begins nothing: others read it, from the coordinator's position on.
         ours = self.tracker.replay({} if self.session.ending else end.shards)
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
+        self.batch = read_again(ours, self.tracker.held())
         self.session.log_shards("replaying", {shard: each.epoch for shard, each in ours.items()})
         self.session.log_shards("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
         self.batch_sizing.forget()
@@ -409,6 +415,7 @@ class Agent:
         itself and is made to be started again.
         """
         leaves = self._bounds is None and not self.draining
+        self.batch = None
         self._bounds = None
         self.batch_sizing.forget()
         self.tracker.abandon()

@@ -1,4 +1,5 @@
-"""Makes a Spark application a consumer of its ConsumerGroup; `shardherd.spark.session` calls `make_session`.
+"""Makes a Spark application a consumer of its ConsumerGroup; `shardherd.spark.session` calls `make_session`, and `ranges`
+`ranges_now`.
 
 Decides the SparkSession's configuration from the pod's environment. It must run in the main thread and before any SparkContext:
 only there can SIGTERM become a drain, and only then does the stream reader's process inherit the agent's address.
@@ -29,6 +30,7 @@ from shardherd.spark import driver_logs
 from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
+from shardherd.spark.running_batch import BatchRanges, RangesError, Running, ranges_of
 from shardherd.spark.runtime import AgentRuntime, Began
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.workers import forked_ready
@@ -40,8 +42,19 @@ API_SERVER_PATIENCE_MS = 60_000
 """How long an API server may take to answer a driver. By Spark's 10 s a driver that starts while the API server is busy ends in
 SparkContext's constructor."""
 
+BATCH_PROPERTY = "streaming.sql.batchId"
+"""Spark's local property of a query's thread with the running micro-batch's id; what is called in it, like the function of
+foreachBatch, sees it too."""
+
+RUN_PROPERTY = "spark.jobGroup.id"
+"""That with the id of the query's run."""
+
 LONGEST_PREFIX = 46
 """Characters that Spark allows before `-exec-<n>` in an executor's name, less one."""
+
+
+_runtime: AgentRuntime | None = None
+"""Of this process, once `make_session` has been called: it has one agent at most."""
 
 
 class SessionError(RuntimeError):
@@ -60,6 +73,8 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     runtime = AgentRuntime(pod)
     runtime.start()
+    global _runtime
+    _runtime = runtime
     signal.signal(signal.SIGTERM, runtime.terminate)
     builder = SparkSession.builder.appName(name or pod.group)
     for key, value in session_conf(pod, conf or {}).items():
@@ -72,6 +87,25 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     # Before Python's side of the listeners goes away, or the JVM complains of it at length.
     atexit.register(spark.stop)
     return spark
+
+
+def ranges_now(batch_id: int) -> BatchRanges:
+    """As `shardherd.spark.ranges`."""
+    if _runtime is None:
+        raise RangesError(
+            "ranges() needs a session made by shardherd.spark.session() in a ConsumerGroup: only there does an application "
+            "know what it was given to read"
+        )
+    return ranges_of(_runtime.batch, _runtime.group_uid, batch_id, _running())
+
+
+def _running() -> Running | None:
+    """For which micro-batch this thread works, as Spark has noted for the jobs that are started in it."""
+    context = SparkContext._active_spark_context
+    batch_id = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
+    if context is None or batch_id is None:
+        return None
+    return Running(str(context.getLocalProperty(RUN_PROPERTY)), int(batch_id))
 
 
 def session_conf(pod: Pod, conf: Mapping[str, str]) -> dict[str, str]:

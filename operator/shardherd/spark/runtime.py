@@ -30,6 +30,7 @@ from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.pod import Pod
+from shardherd.spark.running_batch import HandedBatch
 from shardherd.spark.serve import ReaderServer
 from shardherd.spark.slots import Slots
 from shardherd.spark.triggers import trigger_interval
@@ -138,6 +139,15 @@ class AgentRuntime:
     def attach(self, spark: SparkSession) -> None:
         """This is the session whose queries are stopped at the end of a drain."""
         self._spark = spark
+
+    @property
+    def group_uid(self) -> str:
+        return self._pod.session.group_uid
+
+    @property
+    def batch(self) -> HandedBatch | None:
+        """What the query was given last to read. From any thread."""
+        return None if self._agent is None else self._agent.batch
 
     def batch_finished(
         self, run: str, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str], began: Began

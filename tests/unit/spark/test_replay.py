@@ -30,6 +30,7 @@ from shardherd.spark.agent import Agent
 from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.offsets import parse
 from shardherd.spark.options import read_options
+from shardherd.spark.running_batch import Running, ranges_of
 from shardherd.spark.schema import Wanted
 from shardherd.spark.source import ShardherdStreamReader, Slice
 from tests.unit.spark.simulated import GROUP, ME, FakeCoordinator, FakeEnds, Observed, SimulatedLoop, nobody_knows
@@ -175,6 +176,12 @@ class Application:
             s.ranges for s in self.reader.partitions(json.loads(start), json.loads(end)) if isinstance(s, Slice)
         ], "Spark may ask twice"
         self._step(batch, "partitions planned")
+        planned = [each for s in slices if isinstance(s, Slice) for each in s.ranges]
+        assert self.agent.batch is not None
+        epochs = {shard: each.owner_epoch for shard, each in self.world.coordinator.assigned.items()}
+        assert ranges_of(self.agent.batch, GROUP, batch, Running("run", batch)) == {
+            each.shard: (each.start, each.stop, epochs[each.shard]) for each in planned
+        }, "a sink is told what is really read, under the epochs of now"
         rows = [(e.shard, at) for s in slices if isinstance(s, Slice) for e in s.ranges for at in range(e.start, e.stop)]
         half = len(rows) // 2
         self.world.sink.update(rows[:half])

@@ -1,0 +1,91 @@
+"""Sinks that write each record once, for `foreachBatch` in a ConsumerGroup: `delta` and `postgresql`.
+
+Both keep the position of every shard beside the rows, and change them together. Which records a micro-batch has they learn by
+`shardherd.spark.ranges`; with it you can make a sink of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardherd.spark.sinks.delta_table import DeltaSink
+    from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
+
+__all__ = ["delta", "postgresql"]
+
+
+def delta(
+    table: str,
+    *,
+    partition_by: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
+    name: str = "",
+    storage_options: Mapping[str, str] | None = None,
+    accept_gaps: bool = False,
+) -> DeltaSink:
+    """A sink that appends to a Delta table: `records.writeStream.foreachBatch(delta("s3://lake/clicks"))`.
+
+    **What it guarantees.** Each record's rows are in the table once: whatever task, driver or operator is killed, whenever;
+    though the micro-batch is run again, or a shard moves while it is written; though a consumer that was paused goes on after
+    its shards have moved; though nobody learns whether a commit has happened. One commit adds all files of a micro-batch and
+    for each of its shards a transaction identifier (application `<group UID>/<shard>`, version: the position). A writer that
+    comes too late with a shard is refused by Delta's protocol, and reads the positions again; writers of other shards commit
+    beside it. The sink's position wins over the group's checkpoint: what is below it is left out.
+
+    **What it does not.** It knows records by their shard and offset: a record that was produced twice is two records. What
+    your query makes of a record is its own affair: rows must be made of one record each. A checkpoint that is forced back
+    writes nothing a second time, and RESTORE takes rows back but not the positions. Files that were written and not committed
+    stay until VACUUM.
+
+    The DataFrame must have the source's columns `shard` and `offset`; `leave_out` names columns that the table shall not have.
+    A table that does not exist is made, with `partition_by`. Two DataFrames may go to one table in a micro-batch if each sink
+    has a `name` of its own. `storage_options` are deltalake's. With `accept_gaps` a micro-batch may begin above the table's
+    position, which is an error otherwise. It needs the extra `shardherd[delta]`, in executors too. Raises SinkError.
+    """
+    from shardherd.spark.sinks.delta_table import DeltaSink
+
+    return DeltaSink(
+        table,
+        partition_by=tuple(partition_by),
+        leave_out=tuple(leave_out),
+        name=name,
+        storage_options=dict(storage_options or {}),
+        accept_gaps=accept_gaps,
+    )
+
+
+def postgresql(
+    conninfo: str,
+    table: str,
+    *,
+    leave_out: Sequence[str] = (),
+    name: str = "",
+    positions: str = "shardherd_positions",
+    accept_gaps: bool = False,
+) -> PostgreSQLSink:
+    """A sink that inserts into a table of PostgreSQL: `records.writeStream.foreachBatch(postgresql("host=db", "clicks"))`.
+
+    **What it guarantees.** Each record's rows are in the table once: whatever task, executor, driver or operator is killed,
+    whenever; though a task or a micro-batch is run again, or a shard moves while it is written; though a consumer that was
+    paused goes on after its shards have moved; though nobody learns whether a commit has happened. One transaction has a
+    shard's rows and moves its position in the table `positions`, only from where the rows begin and only if no newer grant
+    (epoch) has written: else it is rolled back. As soon as a new holder has asked for the positions, the one before it
+    writes nothing more. The sink's position wins over the group's checkpoint: what is below it is left out.
+
+    **What it does not.** Shards become visible one by one, not a micro-batch as a whole. It knows records by their shard and
+    offset: a record that was produced twice is two records. What your query makes of a record is its own affair: rows must
+    be made of one record each. A checkpoint that is forced back writes nothing a second time. With a standby that is
+    promoted, PostgreSQL's own `synchronous_commit` says what may be lost: rows and positions are lost together.
+
+    `conninfo` is psycopg's, also for executors, which write. `table` must exist, `positions` is made; both may begin with a
+    schema's name, and are spelled as in the catalogue. The DataFrame must have the source's columns `shard` and `offset`;
+    `leave_out` names columns that the table does not have. Arrays, maps and structs are refused: make texts of them. Two
+    DataFrames may go to one table in a micro-batch if each sink has a `name` of its own. With `accept_gaps` a micro-batch may
+    begin above the sink's position, which is an error otherwise. It needs the extra `shardherd[postgresql]`, in executors too.
+    Raises SinkError.
+    """
+    from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
+
+    return PostgreSQLSink(conninfo, table, leave_out=tuple(leave_out), name=name, positions=positions, accept_gaps=accept_gaps)

@@ -1,0 +1,187 @@
+"""Writes the Parquet files of one task for a Delta table. In the executors' workers, called by `delta_table` with `mapInArrow`.
+
+It decides how rows are laid out in files and what statistics say of them. It commits nothing: a file of a task that failed,
+or of a commit that was refused, is in no version of the table.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import PyFileSystem
+
+from shardherd.spark.running_batch import BatchRange
+from shardherd.spark.sinks.positions import Pending
+from shardherd.spark.sinks.rows import Rows
+
+BUFFERED = 64 * 1024 * 1024
+"""Bytes of rows that a task keeps before they become row groups: small groups are slow to read."""
+
+LONGEST_BOUND = 32
+"""Characters of a text that may be a bound in the statistics."""
+
+_FIELDS: dict[str, pa.DataType] = {"path": pa.string(), "size": pa.int64(), "partition": pa.string(), "stats": pa.string()}
+FILES = pa.schema(_FIELDS)
+"""What a task says of each file."""
+
+FILES_DDL = "path string, size long, partition string, stats string"
+
+
+@dataclass(frozen=True, slots=True)
+class FileJob:
+    """What every task of a micro-batch is told."""
+
+    table: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    columns: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    ranges: Mapping[str, BatchRange]
+    wanted: Mapping[str, Pending]
+
+
+def write_files(batches: Iterable[pa.RecordBatch], job: FileJob) -> Iterator[pa.RecordBatch]:
+    """Write the rows that the table does not have yet. Gives one row for each file, of `FILES`."""
+    from deltalake.fs import DeltaStorageHandler
+
+    rows = Rows(job.ranges, job.wanted)
+    files: dict[tuple[str | None, ...], _File] = {}
+    storage: PyFileSystem | None = None
+    for each in batches:
+        batch = rows.of_batch(each)
+        if not batch.num_rows:
+            continue
+        if storage is None:
+            storage = PyFileSystem(DeltaStorageHandler(job.table, dict(job.storage_options)))
+        for values, part in _by_partition(batch, job.partition_by):
+            if values not in files:
+                files[values] = _File(storage)
+            files[values].add(part.select([name for name in job.columns if name not in job.partition_by]))
+        if sum(file.buffered for file in files.values()) > BUFFERED:
+            for file in files.values():
+                file.flush()
+    told = [
+        {
+            "path": file.path,
+            "size": file.close(),
+            "partition": json.dumps(dict(zip(job.partition_by, values, strict=True))),
+            "stats": json.dumps(statistics(file.about[0])),
+        }
+        for values, file in files.items()
+    ]
+    yield pa.RecordBatch.from_pylist(told, FILES)
+
+
+class _File:
+    """One file under construction."""
+
+    def __init__(self, storage: PyFileSystem) -> None:
+        self.path = f"part-{uuid.uuid4()}.snappy.parquet"
+        self.about: list[Any] = []
+        self.buffered = 0
+        self._stream = storage.open_output_stream(self.path)
+        self._writer: pq.ParquetWriter | None = None
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self.buffered += batch.nbytes
+
+    def flush(self) -> None:
+        if not self._batches:
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._stream, self._batches[0].schema, compression="snappy", metadata_collector=self.about
+            )
+        self._writer.write_table(pa.Table.from_batches(self._batches))
+        self._batches, self.buffered = [], 0
+
+    def close(self) -> int:
+        """The file's size in bytes. Only now is it there, as a whole."""
+        self.flush()
+        assert self._writer is not None
+        self._writer.close()
+        size = int(self._stream.tell())
+        self._stream.close()
+        return size
+
+
+def _by_partition(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
+    """The rows of each combination of values, with these values as Delta writes them into its log."""
+    if not columns:
+        yield (), batch
+        return
+    codes = np.zeros(batch.num_rows, np.int64)
+    texts: list[list[str | None]] = []
+    for column in columns:
+        values = batch.column(column).dictionary_encode(null_encoding="encode")
+        texts.append([None if value is None else _text(value) for value in values.dictionary.to_pylist()])
+        codes = codes * len(texts[-1]) + values.indices.to_numpy()
+    for code in np.unique(codes):
+        found: list[str | None] = []
+        left = int(code)
+        for names in reversed(texts):
+            left, index = divmod(left, len(names))
+            found.append(names[index])
+        yield tuple(reversed(found)), batch.filter(pa.array(codes == code))
+
+
+def _text(value: str | int | bool | datetime.date) -> str | None:
+    if value == "":
+        return None  # as Delta has it: an empty text is no value of a partition
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def statistics(about: pq.FileMetaData) -> dict[str, Any]:
+    """What Delta's readers skip files by: how many rows there are, and bounds of the columns whose bounds are exact."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    rows = about.num_row_groups
+    for number in range(about.num_columns):
+        name = about.schema.column(number).path
+        if "." in name:
+            continue
+        groups = [
+            each for each in (about.row_group(group).column(number).statistics for group in range(rows)) if each is not None
+        ]
+        if len(groups) < rows:
+            continue
+        nulls[name] = sum(each.null_count or 0 for each in groups)
+        filled: list[Any] = [each for each in groups if each.num_values]
+        if not filled or not all(each.has_min_max for each in filled):
+            continue
+        least = _bound(min(each.min for each in filled), up=False)
+        most = _bound(max(each.max for each in filled), up=True)
+        if least is not None and most is not None:
+            low[name], high[name] = least, most
+    return {"numRecords": about.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _bound(value: Any, *, up: bool) -> str | int | None:
+    """A bound as JSON, None for what is left without one."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_BOUND else None
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            return None
+        # Milliseconds, and never above the least or below the greatest value.
+        value = value.astimezone(datetime.UTC)
+        spare = value.microsecond % 1000
+        value += datetime.timedelta(microseconds=(1000 - spare if up and spare else -spare))
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    if isinstance(value, datetime.date):
+        return str(value)
+    return None

@@ -1,0 +1,52 @@
+"""What a sink asks of a DataFrame before it writes: the columns by which its rows are known, and types that it can write.
+
+`delta` and `postgresql` call it on the driver. It looks at the schema alone and starts no job.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from shardherd.spark.sinks.positions import SinkError
+from shardherd.spark.sinks.rows import OFFSET, SHARD
+
+
+class ColumnsError(SinkError):
+    """A DataFrame that a sink cannot write. Names the column and the remedy."""
+
+
+def stored_columns(schema: StructType, leave_out: Collection[str]) -> StructType:
+    """The columns that are written. Raises ColumnsError if one is missing by which rows are known, or is there twice."""
+    names = [field.name for field in schema.fields]
+    for name, wanted in ((SHARD, StringType()), (OFFSET, LongType())):
+        if name not in names:
+            raise ColumnsError(
+                f"the DataFrame has no column {name!r}, by which this sink knows which rows it has already: keep the source's "
+                "columns shard and offset (.select('shard', 'offset', ...)), and name them in leave_out=[...] if the table "
+                "shall not have them. Rows of several records, like those of groupBy, cannot be written by this sink"
+            )
+        found = schema[name].dataType
+        if found != wanted:
+            raise ColumnsError(
+                f"the column {name!r} is {found.simpleString()}, and must be the source's, which is {wanted.simpleString()}: "
+                "rename yours"
+            )
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise ColumnsError(f"the DataFrame has the column {twice[0]!r} twice: remove one, or rename it")
+    if strange := [name for name in leave_out if name not in names]:
+        near = difflib.get_close_matches(strange[0], names, 1, 0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
+        raise ColumnsError(f"leave_out names the column {strange[0]!r}, which the DataFrame does not have; {hint}")
+    kept = [field for field in schema.fields if field.name not in leave_out]
+    if not kept:
+        raise ColumnsError("leave_out names every column of the DataFrame: nothing would be written")
+    return StructType(kept)
+
+
+def refused(fields: Sequence[StructField], why: str) -> ColumnsError:
+    """The error for columns of types that cannot be written."""
+    said = ", ".join(f"{field.name!r} ({field.dataType.simpleString()})" for field in fields)
+    return ColumnsError(f"the columns {said} cannot be written: {why}")

@@ -1,0 +1,77 @@
+"""What of a micro-batch a sink still has to write: the rule that makes each record stand there once.
+
+A sink keeps the position of every shard beside its rows, and changes both at once. `exactly_once` asks here before each try.
+Batch ids mean nothing, and the sink's position wins over the group's checkpoint: what is below it is not written again,
+whoever wrote it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardherd.spark.running_batch import BatchRange
+
+
+class SinkError(RuntimeError):
+    """A micro-batch cannot be written so that each record stands there once. Says why and what to do."""
+
+
+class GapError(SinkError):
+    """The micro-batch begins above the sink's position: records between the two would be missing."""
+
+
+class StaleWriterError(SinkError):
+    """A consumer with a newer grant of the shard has written already: this one must not."""
+
+
+class Stored(NamedTuple):
+    """What a sink has of a shard: all records below `position`. `epoch` is of who wrote last, 0 where a sink keeps none."""
+
+    position: int
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The records of a shard that are still to be written: start <= offset < stop.
+
+    `before` is the position that the sink must have until then, None if it has none.
+    """
+
+    start: int
+    stop: int
+    epoch: int
+    before: int | None
+
+
+def pending(ranges: Mapping[str, BatchRange], stored: Mapping[str, Stored], *, accept_gaps: bool = False) -> dict[str, Pending]:
+    """What is still to be written of each shard; shards that the sink has whole are left out. Raises SinkError.
+
+    With `accept_gaps` a micro-batch may begin above the sink's position, as after a checkpoint that was forced ahead.
+    """
+    found = {}
+    for shard, each in sorted(ranges.items()):
+        has = stored.get(shard)
+        if has is None:
+            found[shard] = Pending(each.start, each.stop, each.epoch, None)
+            continue
+        if has.position >= each.stop:
+            continue
+        if has.epoch > each.epoch:
+            raise StaleWriterError(
+                f"shard {shard} was written under epoch {has.epoch} already, and this consumer was given it under "
+                f"{each.epoch}: the shard is another consumer's now, and nothing of this micro-batch is written; the "
+                "application starts anew with the shards that it holds"
+            )
+        if has.position < each.start and not accept_gaps:
+            raise GapError(
+                f"the sink has shard {shard} up to offset {has.position}, and this micro-batch begins at {each.start}: "
+                f"{each.start - has.position} offsets are missing in between. If the sink was restored from a copy, force the "
+                f"group's checkpoint of the shard back to {has.position}; if a checkpoint was forced ahead on purpose, start "
+                "the application once with accept_gaps=True"
+            )
+        start = max(each.start, has.position)
+        found[shard] = Pending(start, each.stop, each.epoch, has.position)
+    return found

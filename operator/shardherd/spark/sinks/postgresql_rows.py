@@ -1,0 +1,143 @@
+"""Writes the rows of one task to PostgreSQL, with the positions of their shards, in one transaction. In the executors' workers.
+
+`postgresql_table` calls it with `mapInArrow`, with all rows of a shard in one task. Rows go by COPY, as CSV that Arrow makes.
+Whether the positions still are what they were, the server says at the end: if one is not, nothing of the task is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+from psycopg import sql
+
+from shardherd.spark.running_batch import BatchRange
+from shardherd.spark.sinks.positions import Pending
+from shardherd.spark.sinks.rows import Rows
+
+_FIELDS: dict[str, pa.DataType] = {"shard": pa.string(), "conflict": pa.string()}
+WRITTEN = pa.schema(_FIELDS)
+"""What a task says: each shard whose rows and position are there; or, with the shard null, why nothing is."""
+
+WRITTEN_DDL = "shard string, conflict string"
+
+IDLE_LIMIT = "60s"
+"""How long the server waits for a client that is paused between two statements: it holds the locks of its positions."""
+
+MOVE = (
+    "UPDATE {positions} SET position = %(stop)s, epoch = %(epoch)s, written_at = now()"
+    " WHERE sink = %(sink)s AND group_uid = %(group)s AND shard = %(shard)s AND position = %(before)s AND epoch <= %(epoch)s"
+)
+"""Moves one position, if it still is where it was and no newer grant has written."""
+
+BEGIN = (
+    "INSERT INTO {positions} (sink, group_uid, shard, position, epoch)"
+    " VALUES (%(sink)s, %(group)s, %(shard)s, %(stop)s, %(epoch)s) ON CONFLICT DO NOTHING"
+)
+"""The first position of a shard, if there still is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """What every task of a micro-batch is told. `sink` and `group` say whose positions they are."""
+
+    conninfo: str = field(repr=False)
+    table: str
+    positions: str
+    sink: str
+    group: str
+    columns: tuple[str, ...]
+    ranges: Mapping[str, BatchRange]
+    wanted: Mapping[str, Pending]
+
+
+def name_of(table: str) -> sql.Identifier:
+    """A table's name, with its schema if it has one, as SQL has it."""
+    return sql.Identifier(*table.split("."))
+
+
+def parameters(job: CopyJob, shards: Iterable[str]) -> list[dict[str, str | int | None]]:
+    """What the statements ask for; in order, so that two who move the same positions do not wait for each other."""
+    return [
+        {
+            "sink": job.sink,
+            "group": job.group,
+            "shard": shard,
+            "before": job.wanted[shard].before,
+            "stop": job.wanted[shard].stop,
+            "epoch": job.wanted[shard].epoch,
+        }
+        for shard in sorted(shards)
+    ]
+
+
+def move(cursor: psycopg.Cursor[Any], job: CopyJob, shards: Iterable[str]) -> bool:
+    """Move the positions of these shards to the ends of their ranges. Whether each one was what it was thought to be."""
+    asked = parameters(job, shards)
+    for statement, these in (
+        (BEGIN, [each for each in asked if each["before"] is None]),
+        (MOVE, [each for each in asked if each["before"] is not None]),
+    ):
+        if not these:
+            continue
+        cursor.executemany(sql.SQL(statement).format(positions=name_of(job.positions)), these)
+        if cursor.rowcount != len(these):
+            return False
+    return True
+
+
+def copy_rows(batches: Iterable[pa.RecordBatch], job: CopyJob) -> Iterator[pa.RecordBatch]:
+    """Write the rows that the table does not have yet. Gives one row for each shard of which there were some, of `WRITTEN`."""
+    rows = Rows(job.ranges, job.wanted)
+    fresh = (batch for batch in map(rows.of_batch, batches) if batch.num_rows)
+    first = next(fresh, None)
+    if first is None:
+        return
+    conflict = ""
+    with psycopg.connect(job.conninfo, application_name="shardherd") as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(IDLE_LIMIT))
+        copy = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv)").format(
+            name_of(job.table), sql.SQL(", ").join(map(sql.Identifier, job.columns))
+        )
+        with cursor.copy(copy) as into:
+            into.write(csv_of(first, job.columns))
+            for batch in fresh:
+                into.write(csv_of(batch, job.columns))
+        if not move(cursor, job, rows.seen):
+            connection.rollback()
+            conflict = f"the positions of {', '.join(sorted(rows.seen))} were moved by another writer"
+        else:
+            try:
+                connection.commit()
+            except psycopg.OperationalError as error:
+                conflict = f"whether the rows are there is not known: {error}"
+    if conflict:
+        yield pa.RecordBatch.from_pylist([{"shard": None, "conflict": conflict}], WRITTEN)
+    else:
+        yield pa.RecordBatch.from_pylist([{"shard": shard, "conflict": None} for shard in sorted(rows.seen)], WRITTEN)
+
+
+def csv_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> bytes:
+    """These columns as PostgreSQL reads CSV: texts in quotes, null as nothing."""
+    found = pa.RecordBatch.from_arrays([_readable(batch.column(name)) for name in columns], names=list(columns))
+    into = BytesIO()
+    pacsv.write_csv(found, into, pacsv.WriteOptions(include_header=False, quoting_style="needed"))
+    return into.getvalue()
+
+
+def _readable(values: pa.Array[Any]) -> pa.Array[Any]:
+    kind = values.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        texts = [None if each is None else "\\x" + each.hex() for each in values.to_pylist()]
+        return pa.array(texts, pa.string())
+    if pa.types.is_decimal(kind):
+        return pc.cast(values, pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return values.cast(pa.timestamp(kind.unit, "UTC"))
+    return values

@@ -1,0 +1,218 @@
+"""Inserts micro-batches into a table of PostgreSQL so that each record stands there once. `shardherd.spark.sinks.postgresql`.
+
+On the driver: it checks DataFrame and table, keeps the table of positions, and has each shard written by one task
+(`postgresql_rows`), in a transaction of its own. It writes no rows; whether some are still to be written, `positions` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import errors, sql
+from pyspark.sql import functions
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ShardId
+from shardherd.spark.running_batch import BatchRanges
+from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings, write_once
+from shardherd.spark.sinks.frames import ColumnsError, refused, stored_columns
+from shardherd.spark.sinks.positions import Pending, SinkError, Stored
+from shardherd.spark.sinks.postgresql_rows import IDLE_LIMIT, WRITTEN_DDL, CopyJob, copy_rows, move, name_of, parameters
+from shardherd.spark.sinks.rows import SHARD
+from shardherd.spark.task_planning import plan_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TYPES: tuple[type[DataType], ...] = (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+POSITIONS = (
+    "CREATE TABLE IF NOT EXISTS {positions} (sink text NOT NULL, group_uid text NOT NULL, shard text NOT NULL,"
+    " position bigint NOT NULL, epoch bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now(),"
+    " PRIMARY KEY (sink, group_uid, shard))"
+)
+
+FENCE = (
+    "UPDATE {positions} SET epoch = %(epoch)s"
+    " WHERE sink = %(sink)s AND group_uid = %(group)s AND shard = %(shard)s AND epoch < %(epoch)s"
+)
+"""From now on no older grant writes this shard."""
+
+
+class TableError(SinkError):
+    """A table that this sink cannot write to. Says why and what to do."""
+
+
+Writer = Callable[[CopyJob], Iterable[Sequence[Any]]]
+"""Has all tasks write their rows; what comes back are the values of `postgresql_rows.WRITTEN`, in its order."""
+
+
+@dataclass(slots=True, eq=False)
+class PostgreSQLSink:
+    """As `shardherd.spark.sinks.postgresql`, which makes it."""
+
+    conninfo: str = field(repr=False)
+    table: str
+    leave_out: tuple[str, ...] = ()
+    name: str = ""
+    positions: str = "shardherd_positions"
+    accept_gaps: bool = False
+    writings: Writings = WRITINGS
+    _looked: bool = field(default=False, repr=False)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """What foreachBatch calls."""
+        from shardherd.spark import ranges
+
+        self.write(frame, ranges(batch_id))
+
+    def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
+        """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
+
+        def by_tasks(job: CopyJob) -> Iterable[Sequence[Any]]:
+            return shard_by_shard(frame, job).mapInArrow(lambda batches: copy_rows(batches, job), WRITTEN_DDL).collect()
+
+        self.write_by(by_tasks, frame.schema, ranges)
+
+    def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
+        """As `write`, with the rows and the types that `writer` knows."""
+        stored = stored_columns(schema, self.leave_out)
+        if strange := [each for each in stored.fields if not isinstance(each.dataType, TYPES)]:
+            raise refused(strange, "this sink has no way to write such a type: make a text of it (to_json), or drop it")
+        if not self._looked:
+            self._look(stored)
+            self._looked = True
+        if not ranges:
+            return
+        about = f"the table {self.table}" + (f" by the sink {self.name!r}" if self.name else "")
+        self.writings.check(about, ranges)
+        write_once(_Store(self, writer, tuple(stored.names), ranges), ranges, accept_gaps=self.accept_gaps)
+        self.writings.done(about, ranges)
+
+    @property
+    def sink(self) -> str:
+        """Whose positions they are, beside the group's."""
+        return f"{self.table}/{self.name}" if self.name else self.table
+
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        connection = psycopg.connect(self.conninfo, application_name="shardherd")
+        connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(IDLE_LIMIT))
+        connection.commit()
+        return connection
+
+    def _look(self, stored: StructType) -> None:
+        """Whether the table is there with these columns; and make that of the positions."""
+        with self.connect() as connection:
+            try:
+                found = connection.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(name_of(self.table))).description
+            except errors.UndefinedTable as error:
+                wanted = ", ".join(f"{each.name} ..." for each in stored.fields)
+                raise TableError(
+                    f"the table {self.table} does not exist: create it, with types of your choice: "
+                    f"CREATE TABLE {self.table} ({wanted})"
+                ) from error
+            has = [each.name for each in found or ()]
+            if missing := [name for name in stored.names if name not in has]:
+                raise ColumnsError(
+                    f"the table {self.table} has no column {missing[0]!r} (it has {', '.join(has)}): add it to the table, "
+                    "drop it from the DataFrame, or name it in leave_out"
+                )
+            try:
+                with connection.transaction():
+                    connection.execute(sql.SQL(POSITIONS).format(positions=name_of(self.positions)))
+            except (errors.UniqueViolation, errors.DuplicateTable):
+                pass  # another consumer has made it at the same moment
+
+
+class _Store:
+    """The tables as `exactly_once` sees them, for one micro-batch."""
+
+    def __init__(self, sink: PostgreSQLSink, writer: Writer, columns: tuple[str, ...], ranges: BatchRanges) -> None:
+        self._sink = sink
+        self._writer = writer
+        self._columns = columns
+        self._ranges = ranges
+
+    def positions(self) -> Mapping[str, Stored]:
+        every = {shard: Pending(each.start, each.stop, each.epoch, None) for shard, each in self._ranges.items()}
+        table = name_of(self._sink.positions)
+        with self._sink.connect() as connection, connection.cursor() as cursor:
+            cursor.executemany(sql.SQL(FENCE).format(positions=table), parameters(self._job(every), every))
+            connection.commit()
+            found = cursor.execute(
+                sql.SQL("SELECT shard, position, epoch FROM {} WHERE sink = %s AND group_uid = %s AND shard = ANY(%s)").format(
+                    table
+                ),
+                (self._sink.sink, self._ranges.group, list(self._ranges)),
+            )
+            return {shard: Stored(position, epoch) for shard, position, epoch in found}
+
+    def write(self, wanted: Mapping[str, Pending]) -> None:
+        job = self._job(wanted)
+        told = list(self._writer(job))
+        conflicts = [conflict for _, conflict in told if conflict is not None]
+        if conflicts:
+            raise ConflictError(f"a part of the micro-batch was not written to {self._sink.table}: {conflicts[0]}")
+        empty = set(wanted) - {shard for shard, _ in told}
+        if not empty:
+            return
+        # No row was made of their records, but they are done with.
+        with self._sink.connect() as connection, connection.cursor() as cursor:
+            if not move(cursor, job, empty):
+                connection.rollback()
+                raise ConflictError(f"positions of {', '.join(sorted(empty))} were moved by another writer")
+
+    def _job(self, wanted: Mapping[str, Pending]) -> CopyJob:
+        sink = self._sink
+        ranges = self._ranges
+        return CopyJob(
+            sink.conninfo, sink.table, sink.positions, sink.sink, ranges.group, self._columns, dict(ranges), dict(wanted)
+        )
+
+
+def shard_by_shard(frame: DataFrame, job: CopyJob) -> DataFrame:
+    """The rows with all of each shard in one task: a position can be moved only when all rows below it are there."""
+    slots = frame.sparkSession.sparkContext.defaultParallelism
+    fresh = frame if len(job.wanted) == len(job.ranges) else frame.where(functions.col(SHARD).isin(*job.wanted))
+    tasks = plan_tasks({ShardId(shard): ReadRange(each.start, each.stop, 0) for shard, each in job.wanted.items()}, slots)
+    if len(tasks) == 1:
+        return fresh.coalesce(1)
+    task_of = {part.shard: number for number, task in enumerate(tasks) for part in task}
+    literals = (functions.lit(each) for each in chain.from_iterable(sorted(task_of.items())))
+    number = functions.create_map(*literals)[functions.col(SHARD)]
+    return fresh.repartitionById(len(tasks), functions.coalesce(number, functions.lit(0)))
