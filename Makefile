@@ -142,5 +142,5 @@ docs: venv ## Make a site of the documentation (site/; REPOSITORY=https://...: w
 	@echo "to read it: python3 -m http.server -d site, then http://localhost:8000"
 
 .PHONY: lock
-lock: venv ## Resolve the dependencies again into requirements/*.lock.
+lock: venv ## Resolve the dependencies again into requirements/*.lock; UPGRADE=1: the newest of everything.
 	@dev/lock

@@ -2,7 +2,8 @@
 
 It stands on the in-memory twins; with `--kafka` its source and its offsets are a real broker's. It prints its port and serves
 until its standard input closes. `cpu` there is answered with the CPU seconds that it has used; `died <ordinal> <start>` is a
-proof of death; `cordon <ordinals>` makes these consumers hold nothing, and all others what they should.
+proof of death; `cordon <ordinals>` makes these consumers hold nothing, and all others what they should. It makes traces
+if OpenTelemetry's variables ask for them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from dataclasses import replace
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from shardherd.adapters.kafka.connector import KafkaConnector
@@ -27,12 +29,13 @@ from shardherd.adapters.memory import (
     MemoryOwnership,
     MemoryTokens,
 )
-from shardherd.cli import GC_THRESHOLDS
+from shardherd.cli import GC_THRESHOLDS, watched
 from shardherd.clock import SystemClock
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, Incarnation, KafkaSource
 from shardherd.ports import Caller, SourceConnector
+from shardherd.telemetry import tracing
 from shardherd.telemetry.metrics import OperatorMetrics
 
 NAMESPACE, TOPIC = "bench", "t"
@@ -67,11 +70,10 @@ async def serve(arguments: argparse.Namespace) -> None:
     ports = CoordinatorPorts(
         clock=clock,
         leadership=MemoryLeadership(clock),
-        ownership=MemoryOwnership(),
-        connector=connector,
         tokens=tokens,
         events=MemoryEvents(),
         metrics=OperatorCounters(OperatorMetrics(CollectorRegistry())),
+        **watched(MemoryOwnership(), connector, tracing.start(os.environ, "shardherd-benchmark", {})),
     )
     server = CoordinatorServer(ports, host="127.0.0.1", port=0, discovery_interval=1.0)
     await server.start()
@@ -124,9 +126,9 @@ def main() -> None:
     if arguments.profile:
         import cProfile
 
-        cProfile.runctx("asyncio.run(serve(arguments))", globals(), locals(), arguments.profile)
+        cProfile.runctx("uvloop.run(serve(arguments))", globals(), locals(), arguments.profile)
     else:
-        asyncio.run(serve(arguments))
+        uvloop.run(serve(arguments))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ It is broker and controller, and listens on the loopback address alone. `remove`
 from __future__ import annotations
 
 import base64
+import os
 import shutil
+import signal
 import subprocess
 import uuid
 from collections.abc import Mapping
@@ -75,14 +77,26 @@ class Broker:
         settings = self.folder / "broker.properties"
         settings.write_text(properties(self.folder / "data", port, controller, self._beside(other)))
         self.tool("kafka.tools.StorageTool", "format", "--config", str(settings), f"--cluster-id={identifier()}")
+        (self.folder / "port").write_text(str(port))
+        (self.folder / "other-port").write_text(str(other))
+        self.start()
+
+    def start(self) -> None:
+        """Start it with the data and the addresses that it has; `ready` waits until it serves."""
+        settings = self.folder / "broker.properties"
         command = daemons.java(self._tools, "kafka.Kafka", str(settings), heap=HEAP, options=self._options)
         if not self._outlives:
             command = ("setpriv", "--pdeathsig", "KILL", *command)
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True)
         ProcessRecord.of(process.pid).write(self._record)
-        (self.folder / "port").write_text(str(port))
-        (self.folder / "other-port").write_text(str(other))
+
+    def stop(self) -> None:
+        """End it as an administrator does; its data and its addresses stay."""
+        record = ProcessRecord.read(self._record)
+        if record is not None and record.alive():
+            os.kill(record.pid, signal.SIGTERM)
+            wait_for("the end of the broker", lambda: "it runs" if record.alive() else None, self.log, STOP_TIMEOUT)
 
     def _beside(self, port: int) -> dict[str, str]:
         """Settings beside our own; a list in ours is gone on with where it has the same name and `+`."""

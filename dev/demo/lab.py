@@ -137,6 +137,7 @@ class Lab:
         values = {
             "image": {"repository": OPERATOR_IMAGE.partition(":")[0], "tag": OPERATOR_IMAGE.partition(":")[2]},
             "applicationNamespaces": list(namespaces),
+            "page": {"enabled": True},
         }
         chart = str(REPOSITORY / "charts" / "shardherd")
         file = self.state / "values.json"

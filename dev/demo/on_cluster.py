@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -140,7 +141,7 @@ class ClusterPlace(Place):
         return self.lab.kube.explain(NAMESPACE, GROUP)
 
     def next_steps(self) -> str:
-        cluster = self.lab.cluster
+        cluster, program = self.lab.cluster, Path(sys.executable).parent.relative_to(REPOSITORY) / "shardherd"
         return f"""
 Everything still runs. To look around:
 
@@ -149,6 +150,8 @@ Everything still runs. To look around:
   kubectl describe shcg {GROUP} -n {NAMESPACE}
   kubectl logs -n {SYSTEM} -l shardherd.dev/leader=true --tail=20
   kubectl logs -n {NAMESPACE} {GROUP}-0 --tail=20
+  {program} explain {GROUP} -n {NAMESPACE}
+  {program} page    serves all of it to a browser, until Ctrl-C
 
   Prometheus: {cluster.prometheus_url}/graph?g0.expr=shardherd_shard_lag_records
   rows of the sink: {self.lab.shared / NAMESPACE}

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.serving import ServingCertificate
-    from shardherd.ports import Clock, TokenReviewer
+    from shardherd.ports import Clock, OwnershipStore, SourceConnector, TokenReviewer
+    from shardherd.telemetry.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -108,17 +109,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(f"shardherd: {error}", file=sys.stderr)
         return MISCONFIGURED
-    from shardherd.telemetry import logs
+    from shardherd.telemetry import logs, tracing
 
     logs.configure(settings.telemetry.log_format, settings.telemetry.log_level)
+    identity = settings.identity
     try:
-        return asyncio.run(operate(settings))
+        whose = tracing.instance(identity.namespace, identity.pod_name)
+        traces = tracing.start(os.environ, "shardherd-operator", whose)
+    except tracing.TracingError as error:
+        print(f"shardherd: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    # Its loop passes a heartbeat on in less time than asyncio's own; nothing else depends on which one it is.
+    import uvloop
+
+    try:
+        return uvloop.run(operate(settings, traces=traces))
     except OSError as error:
         tls = f", {settings.tls.port}" if settings.tls.mode != "disabled" else ""
         page = f", {settings.page_port}" if settings.page_port else ""
         ports = f"ports {settings.api.port}{tls}{page} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
+    finally:
+        if traces is not None:
+            traces.close()
 
 
 def complete() -> int:
@@ -140,10 +154,11 @@ def _inspect(work: Callable[[Any], int]) -> int:
     return work(commands)
 
 
-async def operate(settings: Settings, configuration: Configuration | None = None) -> int:
+async def operate(settings: Settings, configuration: Configuration | None = None, traces: Tracing | None = None) -> int:
     """Run the operator until a signal stops it (0), or it loses its lease or fails (FAILED).
 
     `configuration` says where the API server is and who we are; by default the pod's service account, else the kubeconfig.
+    With `traces` it makes spans, which the caller has sent.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     stop = asyncio.Event()
@@ -152,7 +167,7 @@ async def operate(settings: Settings, configuration: Configuration | None = None
         loop.add_signal_handler(number, stop.set)
     logger.info("shardherd %s starts", version("shardherd"))
     async with AsyncExitStack() as stack:
-        return await _run(settings, configuration or _configuration(), stop, stack)
+        return await _run(settings, configuration or _configuration(), stop, stack, traces)
 
 
 def _configuration() -> Configuration:
@@ -168,7 +183,9 @@ def _configuration() -> Configuration:
     return configuration
 
 
-async def _run(settings: Settings, configuration: Configuration, stop: asyncio.Event, stack: AsyncExitStack) -> int:
+async def _run(
+    settings: Settings, configuration: Configuration, stop: asyncio.Event, stack: AsyncExitStack, traces: Tracing | None
+) -> int:
     """Everything is closed in the reverse order of its making: the coordinator before what it stands on."""
     import prometheus_client
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -253,12 +270,11 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         CoordinatorPorts(
             clock=clock,
             leadership=leadership,
-            ownership=ConfigMapOwnership(api),
-            connector=connector,
             tokens=_tokens(settings, reviews_api, clock),
             events=events,
             metrics=OperatorCounters(metrics, *((history.rebalanced,) if settings.page_port else ())),
             assignors=load_assignors(),
+            **watched(ConfigMapOwnership(api), connector, traces),
         ),
         port=settings.api.port,
         discovery_interval=settings.discovery_interval,
@@ -348,6 +364,21 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         task.cancel()
     await asyncio.gather(lost, stop_requested, return_exceptions=True)
     return code
+
+
+def watched(ownership: OwnershipStore, connector: SourceConnector, traces: Tracing | None) -> dict[str, Any]:
+    """The ports that requests go through, with traces if there are any: nothing of theirs is even imported otherwise."""
+    if traces is None:
+        return {"ownership": ownership, "connector": connector}
+    from shardherd.adapters.traces.requests import RequestTraces
+    from shardherd.adapters.traces.stores import TracedConnector, TracedOwnership
+
+    requests = RequestTraces(traces.tracer)
+    return {
+        "ownership": TracedOwnership(ownership, requests),
+        "connector": TracedConnector(connector, requests),
+        "observer": requests,
+    }
 
 
 def _announce_start(path: str) -> str:

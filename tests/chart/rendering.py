@@ -73,6 +73,7 @@ EVERYTHING: Json = {
         "pageFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "api-servers"}}}],
     },
     "page": {"enabled": True},
+    "tracing": {"enabled": True, "endpoint": "http://otel-collector.monitoring:4318"},
 }
 """Values that turn on all that is off by default."""
 

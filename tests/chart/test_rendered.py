@@ -12,6 +12,7 @@ import yaml
 
 from dev.cluster import ClusterError
 from shardherd.settings import load
+from shardherd.telemetry import tracing
 from tests.chart.rendering import EVERYTHING, ROLES_ONLY, ROOT, Chart, Json
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -96,6 +97,50 @@ class TestOperators:
                 "verbs": ["get"],
             }
         ]
+
+    def test_there_are_no_traces_unless_they_are_asked_for(self, chart: Chart) -> None:
+        assert "OTEL_" not in chart.text()
+        assert "OTEL_" not in chart.text({"tracing": {"endpoint": "http://otel-collector.monitoring:4318"}})
+
+    def test_traces_go_where_the_values_say_as_many_as_they_say(self, chart: Chart) -> None:
+        collector = "https://collector.example.com:4318/otlp"
+        values: Json = {"tracing": {"enabled": True, "endpoint": collector, "sampleRatio": 0.005}}
+        (container,) = chart.one("Deployment", values=values)["spec"]["template"]["spec"]["containers"]
+        environment = {each["name"]: each.get("value", "x") for each in container["env"]}
+
+        assert {name: value for name, value in environment.items() if name.startswith("OTEL_")} == {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0.005",
+        }
+        assert tracing.wanted(environment)
+        tracing.check(environment)
+
+    @pytest.mark.parametrize(
+        ("endpoint", "port"),
+        [("http://collector:4318", 4318), ("http://collector/otlp", 80), ("https://collector.example.com", 443)],
+    )
+    def test_the_network_lets_traces_through(self, chart: Chart, endpoint: str, port: int) -> None:
+        def ports(values: Json) -> list[int]:
+            policy = chart.one("NetworkPolicy", values={"networkPolicy": {"enabled": True}, **values})
+            return [each["port"] for rule in policy["spec"]["egress"] for each in rule["ports"]]
+
+        assert ports({"tracing": {"enabled": True, "endpoint": endpoint}}) == [*ports({}), port]
+
+    @pytest.mark.parametrize(
+        "tracing",
+        [
+            {"enabled": True},
+            {"enabled": True, "endpoint": ""},
+            {"enabled": True, "endpoint": "collector:4318"},
+            {"sampleRatio": 2},
+            {"sampleRatio": "all"},
+            {"ratio": 1},
+        ],
+    )
+    def test_wrong_values_of_traces_are_refused(self, chart: Chart, tracing: Json) -> None:
+        with pytest.raises(ClusterError, match="tracing"):
+            chart.text({"tracing": tracing})
 
     def test_nothing_else_of_the_release_is_taken_for_an_operator(self, chart: Chart) -> None:
         selector = chart.one("Deployment")["spec"]["selector"]["matchLabels"].items()

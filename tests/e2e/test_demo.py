@@ -19,6 +19,7 @@ from dev.demo.story import Story
 from tests.e2e.groups import NAMESPACES
 from tests.harness.cluster import Tell
 from tests.harness.demo import PROMISED, Table, broken, moved_as_promised, number, played_table, promised
+from tests.unit.test_documented import command
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -50,6 +51,14 @@ def test_the_demo_promises_what_matters(table: Table) -> None:
 def test_more_than_the_backlog_was_produced_and_shards_moved(table: Table) -> None:
     assert number(table, "records produced") > 500_000
     assert moved_as_promised(table)
+
+
+def test_what_it_names_to_look_at_afterwards_are_commands_that_there_are(story: Story) -> None:
+    named = re.findall(r"^  \S*bin/shardherd (.*?)(?:    .*)?$", story.place.next_steps(), re.MULTILINE)
+    assert [words.split()[:2] for words in named] == [["explain", "clickstream"], ["page"]]
+    for words in map(str.split, named):
+        found, rest = command(words)
+        found.make_context(words[0], rest)
 
 
 def test_every_query_of_the_dashboard_shows_something(installed: Lab, table: Table) -> None:

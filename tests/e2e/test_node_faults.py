@@ -1,7 +1,8 @@
 """Faults of a real node: an image that cannot be had, a quota, an eviction, memory, a drained node; and consumers that read on.
 
 The consumers are plain Python on the real protocol. No record is skipped, and none is read twice but by a consumer that was
-killed in the middle of it.
+killed in the middle of it. Of some faults it is asserted, too, what a person is told who may only look: by the command line
+and by the page.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,7 @@ from dev.demo.lab import Lab
 from dev.demo.report import DemoError, await_that
 from shardherd.core.model.nouns import Incarnation
 from tests.e2e.groups import FAULTS as NAMESPACE
+from tests.e2e.people import Page, Person, person
 from tests.e2e.plain import (
     IMAGE,
     SAME_IMAGE,
@@ -32,6 +35,7 @@ from tests.e2e.plain import (
     repeated,
     skipped,
 )
+from tests.harness.browser import chromium
 from tests.harness.cluster import Tell
 from tests.harness.long import long
 
@@ -44,6 +48,15 @@ MISSING = "shardherd/not-there:dev"
 def place(installed: Lab) -> Lab:
     prepare(installed)
     return installed
+
+
+@pytest.fixture(scope="module")
+def grace(place: Lab) -> Person:
+    """Somebody who may look at the groups, and at the page."""
+    made = person(place, "grace")
+    made.may_view(NAMESPACE)
+    made.may_see_the_page()
+    return made
 
 
 @contextmanager
@@ -76,21 +89,85 @@ def cannot_have(pod: str, image: str) -> re.Pattern[str]:
     )
 
 
-def test_an_image_that_cannot_be_had_is_named_and_once_it_is_mended_the_group_reads(place: Lab) -> None:
-    with reading(place, "imageless", consumers=1, shards=2, image=MISSING) as group:
+def test_an_image_that_cannot_be_had_is_named_and_once_it_is_mended_the_group_reads(
+    place: Lab, grace: Person, tmp_path: Path
+) -> None:
+    with (
+        reading(place, "imageless", consumers=1, shards=2, image=MISSING) as group,
+        chromium(tmp_path) as browser,
+        grace.page() as page,
+    ):
         pod = f"{group.name}-0"
+        why = cannot_have(pod, MISSING)
+        browser.open(f"{page.url}#/{NAMESPACE}/{group.name}")
         message = group.await_condition("ConsumersReady", "False", "ImageUnavailable")
-        assert cannot_have(pod, MISSING).fullmatch(message)
+        assert why.fullmatch(message)
         assert [group.condition(kind)[:2] for kind in ("Stalled", "Ready")] == [
             ("True", "ImageUnavailable"),
             ("False", "ImageUnavailable"),
         ]
         events = group.until("has an event", lambda: [e for e in group.events() if e[1] == "ImageUnavailable"], 30)
-        assert [(kind, bool(cannot_have(pod, MISSING).fullmatch(said))) for kind, _, said in events] == [("Warning", True)]
+        assert [(kind, bool(why.fullmatch(said))) for kind, _, said in events] == [("Warning", True)]
+
+        said = grace.is_told_the_same(page, group, "ImageUnavailable")
+        told, meaning, _, _ = answer(said, "Why is ConsumersReady False?")
+        assert why.fullmatch(told.removeprefix("ImageUnavailable: "))
+        assert meaning == "  means   the kubelet cannot get the image"
+        assert remedy_of(said, "Why is ConsumersReady False?") == "correct application.image, or imagePullSecrets"
+        assert is_told_of_each_shard(page, group) == [("NOT_ALLOC", None, "NoHolder: no consumer is ready")] * 2
+        browser.until(lambda: why.fullmatch(browser.text("article .said").removeprefix("ImageUnavailable: ")))
+        assert "What to do: correct application.image, or imagePullSecrets." in browser.text(".answers")
+
         group.change({"application": {"image": IMAGE}})
         group.await_calm({pod: 2})
+        browser.until(lambda: "2 of 2 held" in browser.text(".tiles") and pod not in browser.text("article .said"))
+        assert browser.complaints() == []
+        assert is_told_of_each_shard(page, group) == [("ALREADY_ALLOC", pod, None)] * 2
         assert group.condition("ConsumersReady") == ("True", "AllReady", "1 of 1 consumer is ready.")
         assert_each_record_was_read_once(group.finish())
+
+
+def answer(said: list[str], question: str) -> list[str]:
+    """What the command line answers to this question, in lines."""
+    return list(itertools.takewhile(bool, said[said.index(question) + 1 :]))
+
+
+def remedy_of(said: list[str], question: str) -> str:
+    """What the command line tells to do about it."""
+    return next(line.split(maxsplit=1)[1] for line in answer(said, question) if line.startswith("  remedy "))
+
+
+def is_told_of_each_shard(page: Page, group: Plain) -> list[tuple[str, str | None, str | None]]:
+    """What the page has of each shard: its state, its holder, and why it does not move on."""
+    return [(each[1], each[2], each[10]) for each in page.group(group)["shards"]]
+
+
+@long
+def test_a_broker_that_is_stopped_is_named_and_once_it_runs_again_everybody_reads_on(
+    place: Lab, grace: Person, tell: Tell
+) -> None:
+    with three(place, "brokerless") as group, grace.page() as page:
+        grants, runs, begun = group.grants(), group.runs(), time.time()
+        place.cluster.stop_kafka()
+        try:
+            group.await_condition("SourceReachable", "False", "SourceUnavailable")
+            told = time.time()
+            said = grace.is_told_the_same(page, group, "SourceUnavailable")
+            assert "check bootstrapServers and the way to them" in remedy_of(said, "Why is SourceReachable False?")
+            assert grace.status(group)[1] == "False"
+            shard = f"{group.name}/0"
+            assert answer(grace.explain(group, shard), f"Does {shard} move on?")[0].startswith("SourceUnavailable: ")
+            assert [state for state, _, _ in is_told_of_each_shard(page, group)] == ["ALREADY_ALLOC"] * 6
+        finally:
+            place.cluster.start_kafka()
+        back = time.time()
+        group.await_calm(everybody(group))
+        group.await_read_since(back, set(everybody(group)))
+        assert (group.grants(), group.runs()) == (grants, runs)
+        assert grace.status(group)[1:5] == ["True", "6", "6", "3/3"]
+        reads = group.finish()
+        tell(f"a broker stopped: told after {told - begun:.1f} s, and it runs again after {back - begun:.1f} s")
+        assert_each_record_was_read_once(reads)
 
 
 @long
@@ -323,9 +400,10 @@ def test_a_pod_that_the_kubelet_evicts_for_its_use_of_the_disk_is_made_anew(plac
 
 
 @long
-def test_a_consumer_that_hangs_is_fenced_and_replaced_and_others_read_its_shards(place: Lab, tell: Tell) -> None:
+def test_a_consumer_that_hangs_is_fenced_and_replaced_and_others_read_its_shards(place: Lab, grace: Person, tell: Tell) -> None:
     """Nothing proves its death; the kubelet kills it in the end, since it does not hear that it is to go."""
-    with three(place, "hanging", sessionTimeout="10s", progressTimeout="20s", drainTimeout="1s") as group:
+    settings = {"sessionTimeout": "10s", "progressTimeout": "40s", "drainTimeout": "1s"}
+    with three(place, "hanging", **settings) as group, grace.page() as page:
         victim, before, grants, begun = f"{group.name}-1", group.runs(), group.grants(), time.time()
         tell_process(place, victim, "STOP")
         group.until("is read by the others", lambda: group.spread() == others(group, victim), 60, every=0.5)
@@ -334,8 +412,18 @@ def test_a_consumer_that_hangs_is_fenced_and_replaced_and_others_read_its_shards
         assert {shard: group.grants()[shard] for shard in kept} == kept
         assert group.await_condition("ConsumersReady", "False", "ConsumerSilent") == (
             f"{victim} runs, but is not ready, and the operator hears nothing more. If it stays so for spec.progressTimeout"
-            " (20 s), its pod is replaced."
+            " (40 s), its pod is replaced."
         )
+        said = grace.is_told_the_same(page, group, "ConsumerSilent")
+        assert remedy_of(said, "Why is ConsumersReady False?").startswith(
+            "none: its pod is replaced if it stays so for progressTimeout."
+        )
+        assert answer(grace.explain(group, victim), f"How is {victim}?")[0].startswith(f"ConsumerSilent: {victim} runs, but")
+        shown = page.group(group)
+        assert (shown["ready"], shown["reason"], shown["consumersReady"]) == ("False", "ConsumerSilent", 2)
+        assert {(holder, why) for _, holder, why in is_told_of_each_shard(page, group)} == {
+            (name, None) for name in others(group, victim)
+        }
         group.await_read_since(taken, set(others(group, victim)))
         group.await_replaced(victim, before[victim][0])
         group.await_calm(everybody(group))

@@ -12,14 +12,16 @@ import pytest
 from dev.cluster.images import digests, load_archive
 from dev.demo.kube import is_ready
 from dev.demo.lab import Lab
-from dev.demo.report import await_that
+from dev.demo.report import DemoError, await_that
 from dev.release import chart, checksums, images
 from dev.release.__main__ import of_image
 from dev.release.source import Source, working_tree
+from tests.e2e.people import administrator
 from tests.harness.long import long
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "released"
+WHERE = ("--operator-namespace", NAMESPACE, "--release", f"{NAMESPACE}-shardherd")
 
 
 @pytest.fixture
@@ -56,6 +58,7 @@ def test_the_operator_runs_from_the_archives_of_image_and_chart(installed: Lab, 
     )
     installed.cluster.helm("install", NAMESPACE, str(packed), "-n", NAMESPACE, *options)
     try:
+        switch_the_page_on(installed, packed)
         done = installed.kube.attempt(
             "rollout", "status", f"deployment/{NAMESPACE}-shardherd", "-n", NAMESPACE, "--timeout=120s", timeout=130
         )
@@ -63,9 +66,25 @@ def test_the_operator_runs_from_the_archives_of_image_and_chart(installed: Lab, 
         (pod,) = [each for each in installed.kube.pods(NAMESPACE, "app.kubernetes.io/component=operator") if is_ready(each)]
         assert [each["image"] for each in pod["spec"]["containers"]] == [image]
         assert installed.kube.shell(NAMESPACE, pod["metadata"]["name"], "shardherd version").stdout == f"{source.version}\n"
+        with administrator(installed).page(*WHERE) as page:
+            assert page.document()["groups"] == []
         assert "Succeeded" in installed.cluster.helm("test", NAMESPACE, "-n", NAMESPACE, "--timeout", "90s")
     finally:
         installed.cluster.helm("uninstall", NAMESPACE, "-n", NAMESPACE, "--wait")
+
+
+def switch_the_page_on(lab: Lab, packed: Path) -> None:
+    """The chart leaves it off; that is said, with the remedy, and the remedy is what docs/page.md has. Awaits no rollout."""
+    look = administrator(lab).page(*WHERE)
+    with pytest.raises(DemoError) as refused, look:
+        pass
+    assert str(refused.value) == (
+        f"`kubectl shardherd page` ended with 1: shardherd: There is no Service {NAMESPACE}-shardherd-page in {NAMESPACE}:"
+        " set page.enabled of the chart, or say by --operator-namespace and --release where it is."
+    )
+    upgraded = ("upgrade", NAMESPACE, str(packed), "-n", NAMESPACE, "--reuse-values", "--set", "page.enabled=true")
+    said = lab.cluster.helm(*upgraded)
+    assert f"kubectl shardherd page {' '.join(WHERE)}\n" in said
 
 
 @long

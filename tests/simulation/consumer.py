@@ -103,6 +103,9 @@ class Silent:
     def checkpoint(self, result: str) -> None:
         """Nothing."""
 
+    def began(self, ranges: Mapping[ShardId, ReadRange], asked_at: float) -> None:
+        """Nothing."""
+
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None:
         """Nothing."""
 

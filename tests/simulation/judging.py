@@ -224,9 +224,12 @@ class Judge(History):
         if after.group.rebuilding:
             if self.finding_out_since is None or writer != self.writer:
                 self.finding_out_since = self.now
-        elif self.finding_out_since is not None and writer == self.writer:
-            heard = {key[1:] for key, each in self.heard_of.items() if key[0] == writer and each.last >= self.finding_out_since}
-            self.note_expired({key[1:] for key in self.heard_of} - heard)
+        elif self.finding_out_since is not None:
+            # Another one took over from what was stored before or after that time: it found nothing out, and expired nobody.
+            if writer == self.writer:
+                since = self.finding_out_since
+                heard = {key[1:] for key, each in self.heard_of.items() if key[0] == writer and each.last >= since}
+                self.note_expired({key[1:] for key in self.heard_of} - heard)
             self.finding_out_since = None
 
     def was_named(self, shard: ShardId) -> bool:

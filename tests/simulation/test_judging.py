@@ -514,6 +514,22 @@ def test_what_was_written_by_who_was_silent_while_it_was_found_out_who_holds_wha
     judge.write(T0, 4, 7, 5, RUN_OF[B])
 
 
+def test_who_leads_after_one_that_was_finding_out_who_holds_what_has_expired_nobody_by_its_first_writes() -> None:
+    judge = judging(HELD)
+    judge.shards[T0].highest = judge.shards[T0].durable = 4
+    judge.lose()
+    judge.store(owned(FREE, discovered=False, rebuilding=False, leader_epoch=2), "operator-2")
+    judge.store(owned(FREE, rebuilding=True, leader_epoch=2), "operator-2")
+    for name in (A, B):
+        judge.hears(heartbeat(name), "operator-2")
+    judge.lose()
+    judge.timeline.now += 1.0
+    judge.store(owned(discovered=False, leader_epoch=3, revision=1), "operator-3")
+    judge.hears(heartbeat(B, 2), "operator-3")
+    judge.store(owned(discovered=False, leader_epoch=3, revision=2), "operator-3")
+    assert (A, RUNS[A]) not in judge._expired
+
+
 def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> None:
     judge = away_while_the_ownership_was_rebuilt(FREE)
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):

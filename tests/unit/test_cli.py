@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -9,8 +10,10 @@ from importlib.metadata import version
 from typing import ClassVar
 
 import pytest
+import uvloop
 
 from shardherd.cli import FAILED, MISCONFIGURED, main
+from shardherd.settings import Settings
 
 
 def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,6 +35,17 @@ def test_wrong_settings_end_it_with_a_sentence(capsys: pytest.CaptureFixture[str
     assert main(["operator"]) == MISCONFIGURED
     expected = 'shardherd: SHARDHERD_API_PORT is "eighty": use a port from 1 to 65535, for example 8080\n'
     assert capsys.readouterr().err == expected
+
+
+def test_the_operator_runs_in_the_loop_of_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def operate(_settings: Settings, traces: None) -> int:
+        return 0 if isinstance(asyncio.get_running_loop(), uvloop.Loop) else FAILED
+
+    monkeypatch.setenv("SHARDHERD_NAMESPACE", "system")
+    monkeypatch.setenv("SHARDHERD_POD_NAME", "shardherd-0")
+    monkeypatch.setattr("shardherd.cli.operate", operate)
+    monkeypatch.setattr("shardherd.telemetry.logs.configure", lambda *_: None)
+    assert main(["operator"]) == 0
 
 
 class Answers(BaseHTTPRequestHandler):

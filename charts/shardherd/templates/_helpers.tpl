@@ -142,3 +142,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [localsubjectaccessreviews]
   verbs: [create]
 {{- end -}}
+
+{{/* The port that traces are sent to. */}}
+{{- define "shardherd.collectorPort" -}}
+{{- $url := urlParse .Values.tracing.endpoint -}}
+{{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (eq $url.scheme "https" | ternary "443" "80") -}}
+{{- end }}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -50,8 +50,8 @@ class AsyncConsumerClient:
 
     `token` is called before every request, since a projected token is replaced while the pod runs. `ca_file` holds the
     authorities that the coordinator is believed by, as PEM, and is read again when it changes; without it the system's are.
-    `timeout` bounds each request in seconds; a heartbeat may take its `wait` on top, but after silence neither. Use it within
-    one event loop and close it there.
+    `timeout` bounds each request in seconds; a heartbeat may take its `wait` on top, but after silence neither. `headers` are
+    sent beside those of the protocol. Use it within one event loop and close it there.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class AsyncConsumerClient:
         *,
         ca_file: Path | None = None,
         timeout: float = 10.0,
+        headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._base = f"{url.rstrip('/')}/v1/namespaces/{quote(namespace, safe='')}/consumergroups/{quote(group, safe='')}"
         self._group = f"{namespace}/{group}"
@@ -70,6 +71,7 @@ class AsyncConsumerClient:
         self._token = token
         self._trust = None if ca_file is None else Trust(ca_file)
         self._timeout = timeout
+        self._headers = headers
         self._session: aiohttp.ClientSession | None = None
         self._silent = False
         self._not_before = 0.0
@@ -183,6 +185,7 @@ class AsyncConsumerClient:
             "Authorization": f"Bearer {self._read_token()}",
             "Content-Type": "application/json",
             protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL_VERSION),
+            **self._headers(),
         }
         try:
             limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from aiohttp import web
 
 from shardherd.client.aio import AsyncConsumerClient
 from shardherd.client.consumer import LOSS_LIMIT, AsyncConsumer
+from shardherd.consumer.ports import Coordinator
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.telemetry.tracing import Tracing, instance, started
 
 NEEDED = tuple(
     f"SHARDHERD_{name}"
@@ -51,9 +53,13 @@ async def consumer_of_pod(
     drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
     async with (
         _signals_set(stop_requested, signals),
-        AsyncConsumerClient(url, namespace, group, Path(token).read_text, ca_file=Path(ca) if ca else None) as client,
+        _coordinator(
+            (url, namespace, group, Path(token).read_text),
+            Path(ca) if ca else None,
+            started(found, group, instance(namespace, name)),
+        ) as coordinator,
         AsyncConsumer(
-            client,
+            coordinator,
             ConsumerId(name),
             Incarnation(pod_uid, int(start)),
             group_uid=group_uid,
@@ -72,6 +78,25 @@ async def consumer_of_pod(
             if stop_requested.is_set():
                 await draining
             draining.cancel()
+
+
+@asynccontextmanager
+async def _coordinator(
+    place: tuple[str, str, str, Callable[[], str]], ca_file: Path | None, traces: Tracing | None
+) -> AsyncIterator[Coordinator]:
+    """The coordinator, with a span for each call if there are `traces`, which end with it."""
+    if traces is None:
+        async with AsyncConsumerClient(*place, ca_file=ca_file) as client:
+            yield client
+        return
+    # Nothing of OpenTelemetry is imported where traces are off.
+    from shardherd.client.traced import CarriesNothing, TracedCoordinator, headers
+
+    try:
+        async with AsyncConsumerClient(*place, ca_file=ca_file, headers=headers) as client:
+            yield TracedCoordinator(client, traces.tracer, f"{place[1]}/{place[2]}", CarriesNothing())
+    finally:
+        await asyncio.to_thread(traces.close)
 
 
 @asynccontextmanager

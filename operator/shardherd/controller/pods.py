@@ -20,6 +20,7 @@ Pod = Mapping[str, Any]
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _EXCEPTION = re.compile(r"^\s*([\w.]+(Error|Exception|Exit|Interrupt))\b")
+_OF_JAVA = re.compile(r": (?P<said>.+)")
 _LABEL = re.compile(r"(?P<uid>[0-9a-f-]+)\.(?P<start>[0-9]+)")
 
 
@@ -47,8 +48,13 @@ def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
 
 def is_ready(pod: Pod) -> bool:
     """Whether Kubernetes calls it ready."""
+    return bool(_ready_condition(pod).get("status") == "True")
+
+
+def _ready_condition(pod: Pod) -> Mapping[str, Any]:
     conditions = pod.get("status", {}).get("conditions", ())
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    found: Mapping[str, Any] = next((condition for condition in conditions if condition["type"] == "Ready"), {})
+    return found
 
 
 def executor(pod: Pod) -> ExecutorPod | None:
@@ -110,10 +116,27 @@ def trouble(pod: Pod, log: str) -> Trouble | None:
         again = status.get("restartCount", 0) > 0
         reason = reasons.CRASH_LOOPING if again else reasons.CONSUMER_ENDED
         return Trouble(reason, _crash(name, status, ended, log))
+    if since := _silent_since(pod, status):
+        return Trouble(
+            reasons.CONSUMER_SILENT,
+            f"The process of {name} runs, but it is not ready any more since {since}: it hangs, or was stopped, and reads "
+            "nothing.",
+        )
     for condition in pod["status"].get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return Trouble(reasons.UNSCHEDULABLE, f"Pod {name} has no node: {condition.get('message', '')}")
     return None
+
+
+def _silent_since(pod: Pod, status: Mapping[str, Any]) -> str:
+    """Since when a driver that was ready since its container started is so no more; empty if it never was, or is to go.
+
+    A pod as the controller keeps it of a cluster has no such times: there its condition says so after `sessionTimeout`.
+    """
+    began = status.get("state", {}).get("running", {}).get("startedAt", "")
+    since = _ready_condition(pod).get("lastTransitionTime", "")
+    # Of times in RFC 3339 and UTC the later one is the greater text. One that starts turned unready as the one before it ended.
+    return since if began and since > began and "deletionTimestamp" not in pod["metadata"] else ""
 
 
 def _crash(name: str, status: Mapping[str, Any], ended: Mapping[str, Any], log: str) -> str:
@@ -128,8 +151,13 @@ def _crash(name: str, status: Mapping[str, Any], ended: Mapping[str, Any], log: 
 def ending_line(log: str) -> str:
     """The line of a log that says best why it ended: its last exception, else its last line. Empty for an empty log."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    exceptions = [line for line in lines if _EXCEPTION.match(line)]
-    return (exceptions or lines or [""])[-1][:500]
+    exceptions = [number for number, line in enumerate(lines) if _EXCEPTION.match(line)]
+    if not exceptions:
+        return (lines or [""])[-1][:500]
+    last, *after = lines[exceptions[-1] :]
+    # Py4J names the call, which says nothing to a user, and on the next line what failed in Java.
+    of_java = _OF_JAVA.match(after[0]) if after and "Py4JJavaError" in last else None
+    return (of_java["said"] if of_java else last)[:500]
 
 
 def _image(pod: Pod) -> str:

@@ -68,6 +68,7 @@ class Mailbox:
         forgot: Callable[[tuple[ShardId, ...]], None],
     ) -> None:
         self.group = group
+        self._decides = ports.observer.deciding(identity, lambda request, now: group.decide(request, now))
         self._deciding = threading.Lock()
         self._ports = ports
         self._identity = identity
@@ -235,7 +236,7 @@ class Mailbox:
             case Waited() | Prove():
                 return Decision()
         try:
-            return self.group.decide(request, self._ports.clock.now())
+            return self._decides(request, self._ports.clock.now())
         except ShardherdError as error:
             if not isinstance(item, Ask):
                 log.warning("group %s refuses a %s: %s", self._identity, type(request).__name__, error)

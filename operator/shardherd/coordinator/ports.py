@@ -1,10 +1,16 @@
-"""What the coordinator is built from, and how it says that it may not go on. Decides nothing."""
+"""What the coordinator is built from, who looks on, and how it says that it may not go on. Decides nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from shardherd.coordinator.routes import Handler
 from shardherd.core.assignors import ASSIGNORS, Assignors
+from shardherd.core.group.decisions import Decision
+from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.model.requests import Request
 from shardherd.ports import (
     Clock,
     CoordinatorMetrics,
@@ -14,6 +20,37 @@ from shardherd.ports import (
     SourceConnector,
     TokenReviewer,
 )
+
+Decide = Callable[[Request, float], Decision]
+
+
+class Observer(Protocol):
+    """Looks on while requests are answered, for traces. Changes nothing of them, never blocks, never raises."""
+
+    def answering(self, answer: Handler) -> Handler:
+        """What answers every request of the API from now on."""
+        ...
+
+    def asked(self, request: Request) -> None:
+        """What the caller asks of its group, now that it is let in. Called by the task that answers it."""
+        ...
+
+    def deciding(self, group: GroupIdentity, decide: Decide, /) -> Decide:
+        """What decides on every request of this group from now on."""
+        ...
+
+
+class Unobserved:
+    """An Observer that is out of the way."""
+
+    def answering(self, answer: Handler) -> Handler:
+        return answer
+
+    def asked(self, request: Request) -> None:
+        pass
+
+    def deciding(self, _group: GroupIdentity, decide: Decide, /) -> Decide:
+        return decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +65,7 @@ class CoordinatorPorts:
     events: EventRecorder
     metrics: CoordinatorMetrics
     assignors: Assignors = field(default_factory=lambda: ASSIGNORS)
+    observer: Observer = field(default_factory=Unobserved)
 
 
 class LeadershipLostError(Exception):

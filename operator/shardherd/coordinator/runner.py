@@ -395,6 +395,7 @@ class GroupRunner:
         self._ports.events.record(self.spec.identity, OWNERSHIP_DAMAGED, message, warning=True)
 
     async def _ask(self, request: Request, wait: float) -> Any:
+        self._ports.observer.asked(request)
         if self.mailbox is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOADING_PATIENCE):

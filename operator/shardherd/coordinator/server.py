@@ -120,7 +120,7 @@ class CoordinatorServer:
             certified=tls.certified if tls is not None else lambda: True,
         )
         server = web.Server(
-            answer,
+            self._ports.observer.answering(answer),
             request_factory=lambda message, body, protocol, writer, task: web.BaseRequest(
                 message, body, protocol, writer, task, loop, client_max_size=self._max_body
             ),

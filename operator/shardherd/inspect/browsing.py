@@ -55,7 +55,7 @@ class Through:
         if error.status in (401, 403):
             return (
                 f"You may not look at the page ({error}): ask for the role `{self.release}-page` in {self.namespace}, which may"
-                f" get services/proxy of {service}."
+                f" get services/proxy of {service}; page.enabled of the chart makes it."
             )
         if error.status == 503:
             return (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardherd.core.model.nouns import ConsumerView, GroupView, ShardState, ShardView
-from shardherd.core.model.reasons import DRAINING, STUCK_SHARDS, ConditionType
+from shardherd.core.model.reasons import CONSUMER_SILENT, DRAINING, STUCK_SHARDS, ConditionType
 from shardherd.core.model.wording import count
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL, why_not_read
 from shardherd.core.planning.explaining import (
@@ -18,12 +18,14 @@ from shardherd.core.planning.explaining import (
     Why,
     asked_of_assignment,
     of_assignment,
+    of_condition,
     of_conditions,
     of_number,
     of_stuck,
     of_stuck_shards,
     said_of,
 )
+from shardherd.core.planning.listing import condition
 from shardherd.core.planning.observed import ConsumerPod
 from shardherd.inspect import rebalancing
 from shardherd.inspect.answers import Answer, Section, notes
@@ -97,6 +99,9 @@ def _of_shard(observed: Observed, picture: GroupView, shard: ShardView) -> Itera
         origin = source if observed.view is not None else "condition Ready"
         for cause in stopped:
             yield Why(question, origin, cause.reason, cause.message, *said_of(cause.reason, ConditionType.READY))
+    elif (reachable := condition(observed.resource, ConditionType.SOURCE_REACHABLE)).get("status") == "False":
+        # What there is of it nobody knows now; nor may the status count it yet among those that stand still.
+        yield of_condition(f"Does {shard.shard} move on?", reachable)
     elif shard.lag_records == 0:
         yield Why(f"Does {shard.shard} move on?", source, "", "All that there is of it is read.")
     elif shard.state is ShardState.ALREADY_ALLOC:
@@ -134,6 +139,8 @@ def _of_consumer(
     elif pod.trouble is not None:
         said_there = said_of(pod.trouble.reason, ConditionType.CONSUMERS_READY)
         yield Why(about, "pod status", pod.trouble.reason, pod.trouble.message, *said_there)
+    elif not pod.ready and _is_silent(observed, name):
+        yield of_condition(about, condition(observed.resource, ConditionType.CONSUMERS_READY))
     else:
         yield Why(about, "pod status", "", "It is ready." if pod.ready else "It is starting, or its probe fails: see its log.")
     if view is not None and view.phase is not None:
@@ -141,6 +148,12 @@ def _of_consumer(
     for row in observed.status.get("stuckShards", ()):
         if row["shard"] in held:
             yield of_stuck(f"Why does {row['shard']} not move on?", row)
+
+
+def _is_silent(observed: Observed, name: str) -> bool:
+    """Whether the operator names it as one of which it hears nothing more: its pod alone looks as if it were starting."""
+    found = condition(observed.resource, ConditionType.CONSUMERS_READY)
+    return found.get("reason") == CONSUMER_SILENT and name in found["message"].replace(",", " ").split()
 
 
 def _parents(observed: Observed, shard: ShardView) -> str:

@@ -1,1 +1,1 @@
-"""The herd on one machine: the third composition root, beside the operator and the Spark side. Decides nothing of groups."""
+"""ConsumerGroups on one machine: a composition root, beside the operator's and the application's. Decides nothing of groups."""

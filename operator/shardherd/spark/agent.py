@@ -328,6 +328,7 @@ class Agent:
         if handed:
             # An empty one, which only keeps workers warm, is none that a user's trigger waits for.
             self._records_at = self.batch_at
+            self._observer.began(self.tracker.in_flight, self._asked_at)
         self.batch_sizing.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self.session.changed()
         ranges = handed or self.tracker.standing()

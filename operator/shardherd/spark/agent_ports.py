@@ -31,10 +31,14 @@ class KnownEndOffsets(Protocol):
 
 
 class Observer(Protocol):
-    """Counts what happened, for metrics."""
+    """Hears what happened, for metrics and traces."""
 
     def heartbeat(self, result: str) -> None: ...
 
     def checkpoint(self, result: str) -> None: ...
+
+    def began(self, ranges: Mapping[ShardId, ReadRange], asked_at: float) -> None:
+        """These ranges are handed out, for a question that came at `asked_at` (monotonic seconds)."""
+        ...
 
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None: ...

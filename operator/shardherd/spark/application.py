@@ -29,7 +29,7 @@ from shardherd.spark import driver_logs
 from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
-from shardherd.spark.runtime import AgentRuntime
+from shardherd.spark.runtime import AgentRuntime, Began
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.workers import forked_ready
 
@@ -177,11 +177,12 @@ class _ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         phases = {str(phase): int(took) for phase, took in event.progress.durationMs.items()}
+        began = Began(str(event.progress.timestamp), int(event.progress.batchId))
         state = tuple(str(operator.operatorName) for operator in event.progress.stateOperators)
         for source in event.progress.sources:
             if source.endOffset:
                 run = str(event.progress.runId)
-                self._runtime.batch_finished(run, str(source.endOffset), int(source.numInputRows), phases, state)
+                self._runtime.batch_finished(run, str(source.endOffset), int(source.numInputRows), phases, state, began)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing was finished."""

@@ -61,6 +61,9 @@ class AgentMetrics:
     def checkpoint(self, result: str) -> None:
         self._checkpoints.labels(*self._labels, result).inc()
 
+    def began(self, ranges: Mapping[ShardId, ReadRange], asked_at: float) -> None:
+        """Counted when it is finished."""
+
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None:
         self._batches.inc()
         self._records.inc(sum(each.stop - each.start for each in ranges.values()))

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,16 @@ from shardherd.spark.serve import ReaderServer
 from shardherd.spark.slots import Slots
 from shardherd.spark.triggers import trigger_interval
 from shardherd.telemetry.scrapers import Scrapers, digest_in
+from shardherd.telemetry.tracing import instance, started
 
 if TYPE_CHECKING:
     from pyspark import SparkStageInfo
     from pyspark.sql import SparkSession
+
+    from shardherd.consumer.ports import Coordinator
+    from shardherd.spark.agent_ports import Observer
+    from shardherd.spark.traces import BatchTraces
+    from shardherd.telemetry.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +78,14 @@ EXIT_STOPPED = 70
 """Exit code of a consumer that may read no longer; the kubelet starts it again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Began:
+    """When a trigger of Spark's began (ISO 8601), and the number of its micro-batch."""
+
+    at: str
+    batch: int
+
+
 class AgentRuntime:
     """The agent of this process. `start` returns when the stream reader can connect."""
 
@@ -84,6 +99,8 @@ class AgentRuntime:
         self._thread = threading.Thread(target=self._main, name="shardherd-agent", daemon=True)
         self._agent: Agent | None = None
         self._metrics: AgentMetrics | None = None
+        self._traces: Tracing | None = None
+        self._batches: BatchTraces | None = None
         executors = pod.executors
         self._slots = None if executors.least is None else Slots(executors.cores, executors.least, executors.instances)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,12 +122,14 @@ class AgentRuntime:
         async def leaving() -> None:
             agent.query_ended()
             await agent.drain(boot_time() + LEAVE_AT_EXIT)
+            self._end_batches()
 
         try:
             asyncio.run_coroutine_threadsafe(leaving(), self._loop).result(LEAVE_AT_EXIT + 1.0)
         except (TimeoutError, RuntimeError) as error:
             # RuntimeError: an interpreter that ends starts no thread any more, which a new connection needs.
             log.warning("the coordinator did not hear that this consumer leaves, it will see its container's end: %s", error)
+        self._send_traces()
 
     def terminate(self, *_signal: Any) -> None:
         """SIGTERM's handler: only writes to a pipe, which is safe wherever the main thread was."""
@@ -120,15 +139,17 @@ class AgentRuntime:
         """This is the session whose queries are stopped at the end of a drain."""
         self._spark = spark
 
-    def batch_finished(self, run: str, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
+    def batch_finished(
+        self, run: str, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str], began: Began
+    ) -> None:
         """The query listener: a micro-batch that ends at these offsets is in Spark's commit log. From any thread.
 
         `run` is the id of the query's run; `rows` and `phases` (milliseconds of each phase of the trigger) are as Spark counted
         them; `state` names the operators of the query that keep state.
         """
-        self._loop.call_soon_threadsafe(self._finished, run, end, rows, phases, state)
+        self._loop.call_soon_threadsafe(self._finished, run, end, rows, phases, state, began)
 
-    def _finished(self, run: str, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
+    def _finished(self, run: str, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str], began: Began) -> None:
         assert self._agent is not None
         assert self._metrics is not None
         try:
@@ -141,6 +162,8 @@ class AgentRuntime:
         else:
             self._agent.event_accepted()
         self._metrics.trigger(rows, phases)
+        if self._batches is not None:
+            self._batches.trigger(offsets.shards, began.at, began.batch, rows, phases)
         if self._slots is not None:
             self._slots.took(phases.get("addBatch", 0) / 1000)
         self._agent.finished(offsets)
@@ -160,17 +183,11 @@ class AgentRuntime:
 
     async def _run(self) -> None:
         pod = self._pod
-        client = AsyncConsumerClient(
-            pod.coordinator_url,
-            pod.namespace,
-            pod.group,
-            lambda: Path(pod.token_file).read_text(),
-            ca_file=pod.coordinator_ca_file,
-        )
         metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.session.consumer)
+        coordinator, observer = self._outside(metrics)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         end_offsets = EndWatcher(brokers, self._end_offsets_changed)
-        agent = self._agent = Agent(pod.session, client, end_offsets, metrics, self._stop, self._running)
+        agent = self._agent = Agent(pod.session, coordinator, end_offsets, observer, self._stop, self._running)
         agent.events_arrive = True
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)
@@ -210,6 +227,32 @@ class AgentRuntime:
             task.cancel()
         # The application may go on for a while after the agent has left; the stream reader still gets its answers.
         await asyncio.Event().wait()
+
+    def _outside(self, metrics: AgentMetrics) -> tuple[Coordinator, Observer]:
+        """The coordinator, and who hears what happens; both with traces, if those are wanted."""
+        pod = self._pod
+        place = (pod.coordinator_url, pod.namespace, pod.group, lambda: Path(pod.token_file).read_text())
+        traces = self._traces = started(os.environ, pod.group, instance(pod.namespace, pod.session.consumer))
+        if traces is None:
+            return AsyncConsumerClient(*place, ca_file=pod.coordinator_ca_file), metrics
+        # Nothing of OpenTelemetry is imported where traces are off.
+        from shardherd.client.traced import TracedCoordinator, headers
+        from shardherd.spark.traces import BatchTraces, Beside
+
+        group = f"{pod.namespace}/{pod.group}"
+        batches = self._batches = BatchTraces(traces.tracer, group, pod.session.consumer)
+        client = AsyncConsumerClient(*place, ca_file=pod.coordinator_ca_file, headers=headers)
+        return TracedCoordinator(client, traces.tracer, group, batches), Beside(metrics, batches)
+
+    def _end_batches(self) -> None:
+        """On the event loop: nothing more will be known of them."""
+        if self._batches is not None:
+            self._batches.close()
+
+    def _send_traces(self) -> None:
+        """The last of them go out. Blocks for a moment, if nobody takes them."""
+        if self._traces is not None:
+            self._traces.close()
 
     async def _watch_tasks(self, agent: Agent) -> None:
         """While a long micro-batch runs, tasks that end are its progress; between two, the query tells its trigger's interval.
@@ -300,6 +343,8 @@ class AgentRuntime:
         lasts = max(1.0, self._pod.grace_period - EXIT_MARGIN)
         _exit_after(lasts, 1)
         clean = await self._agent.drain(boot_time() + lasts)
+        self._end_batches()
+        await self._loop.run_in_executor(None, self._send_traces)
         if self._spark is None:
             os._exit(0)
         # py4j gives this thread a connection of its own: the main thread's is taken by the query that it awaits.

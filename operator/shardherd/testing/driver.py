@@ -216,5 +216,8 @@ class _Unobserved:
     def checkpoint(self, result: str) -> None:
         pass
 
+    def began(self, ranges: Mapping[ShardId, ReadRange], asked_at: float) -> None:
+        pass
+
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None:
         pass

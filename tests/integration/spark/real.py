@@ -11,12 +11,14 @@ from prometheus_client import CollectorRegistry
 
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import MemoryEvents, MemoryLeadership, MemoryOwnership, MemoryTokens
+from shardherd.cli import watched
 from shardherd.clock import SystemClock
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GroupView, Incarnation, KafkaSource
 from shardherd.ports import Caller
 from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.tracing import Tracing
 
 IDENTITY = GroupIdentity("demo", "clicks", "group-uid")
 SETTINGS = GroupSettings(heartbeat_interval=1.0, session_timeout=15.0, initial_assignment_delay=5.0)
@@ -25,7 +27,8 @@ SETTINGS = GroupSettings(heartbeat_interval=1.0, session_timeout=15.0, initial_a
 class RealCoordinator:
     """One coordinator of one group, on a thread of its own."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, traces: Tracing | None = None) -> None:
+        self._traces = traces
         self._bootstrap = bootstrap
         self._topic = topic
         self._loop = asyncio.new_event_loop()
@@ -88,11 +91,10 @@ class RealCoordinator:
         ports = CoordinatorPorts(
             clock=clock,
             leadership=MemoryLeadership(clock),
-            ownership=MemoryOwnership(),
-            connector=self._connector,
             tokens=self._tokens,
             events=MemoryEvents(),
             metrics=OperatorCounters(OperatorMetrics(CollectorRegistry())),
+            **watched(MemoryOwnership(), self._connector, self._traces),
         )
         self._server = CoordinatorServer(ports, host="127.0.0.1", port=0, discovery_interval=0.2)
         await self._server.start()

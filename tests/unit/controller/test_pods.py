@@ -118,6 +118,39 @@ def test_starting_is_no_trouble(status: dict[str, Any]) -> None:
     assert seen.trouble is None
 
 
+def test_a_driver_that_was_ready_since_it_started_and_is_so_no_more_hangs() -> None:
+    seen = driver(running(began="12:00:00", turned="12:03:07"), "")
+    assert seen is not None
+    assert seen.trouble == Trouble(
+        "ConsumerSilent",
+        "The process of clicks-0 runs, but it is not ready any more since 2026-01-01T12:03:07Z: it hangs, or was stopped, and "
+        "reads nothing.",
+    )
+
+
+@pytest.mark.parametrize("turned", ["11:59:58", "12:00:00", ""])
+def test_a_driver_that_was_not_ready_since_it_started_is_starting(turned: str) -> None:
+    seen = driver(running(began="12:00:00", turned=turned), "")
+    assert seen is not None
+    assert seen.trouble is None
+
+
+def test_a_driver_that_is_to_go_does_not_hang() -> None:
+    pod = running(began="12:00:00", turned="12:03:07")
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T12:03:30Z"
+    seen = driver(pod, "")
+    assert seen is not None
+    assert seen.trouble is None
+
+
+def running(*, began: str, turned: str) -> dict[str, Any]:
+    """A driver's pod that is not ready: when its container started, and when Ready turned False."""
+    pod = driver_pod(state={"running": {"startedAt": f"2026-01-01T{began}Z"}})
+    if turned:
+        pod["status"]["conditions"][0]["lastTransitionTime"] = f"2026-01-01T{turned}Z"
+    return pod
+
+
 def test_a_driver_without_a_node_says_why() -> None:
     pod = driver_pod()
     pod["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes: Insufficient memory."}]}
@@ -133,6 +166,15 @@ def test_a_driver_without_a_node_says_why() -> None:
         ("one\ntwo\n\n", "two"),
         ("Traceback\n  File\nmy.module.OddError: broken\n26/01/01 INFO ShutdownHookManager\n", "my.module.OddError: broken"),
         ("ValueError: first\nduring handling\nKeyError: 'last'\n", "KeyError: 'last'"),
+        (
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o94.parquet.\n"
+            ": java.io.IOException: No space left on device\n\tat java.io.FileOutputStream\n",
+            "java.io.IOException: No space left on device",
+        ),
+        (
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o94.parquet.\n",
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o94.parquet.",
+        ),
     ],
 )
 def test_the_last_words_are_those_of_the_last_exception(log: str, line: str) -> None:

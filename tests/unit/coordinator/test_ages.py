@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shardherd.adapters.memory import MemoryConnector, MemoryKafka
 from shardherd.coordinator import ages
 from shardherd.coordinator.ages import LagAge
+from shardherd.core.group.group import Group
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.verdicts import Verdict
-from shardherd.ports import SourceUnavailableError
+from shardherd.ports import ShardSource, SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
 SHARD = ShardId("t/0")
@@ -148,13 +151,21 @@ async def test_how_shards_are_read_is_in_every_picture(rig: Rig) -> None:
 
 
 async def test_a_heartbeat_judges_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    look, between = LagAge.look, asyncio.Lock()
+
+    async def look_alone(age: LagAge, group: Group, source: ShardSource, waited: float) -> float:
+        async with between:
+            return await look(age, group, source, waited)
+
+    monkeypatch.setattr(LagAge, "look", look_alone)
     write(rig, 10, ago=640.0)
     (consumer,) = await rig.serving()
     await rig.becomes(lambda: rig.view.lag_seconds == 640)
     looks: list[float] = []
-    monkeypatch.setattr(ages, "looked", lambda *_: looks.append(rig.clock.now()))
 
-    for _ in range(100):
-        await consumer.heartbeat()
+    async with between:
+        monkeypatch.setattr(ages, "looked", lambda *_: looks.append(rig.clock.now()))
+        for _ in range(100):
+            await consumer.heartbeat()
 
-    assert looks == []
+        assert looks == []

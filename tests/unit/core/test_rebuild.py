@@ -110,8 +110,14 @@ def test_of_two_claims_the_higher_epoch_is_right_whichever_comes_first() -> None
         assert zombie.reply.fenced == (HeldShard(shard("1"), 1),)
 
 
-@pytest.mark.parametrize("how", ["its pod starts again", "it is a new pod", "it lets go of the shard"])
-def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_may_still_claim_it(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "proven"),
+    [(how, proven) for how in ("its pod starts again", "it is a new pod") for proven in (True, False)]
+    + [("it lets go of the shard", False)],
+)
+def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_may_still_claim_it(
+    how: str, proven: bool
+) -> None:
     play = started(2, 1)
     zombie = play.consumer("g-0")
     play.beat("g-1")
@@ -125,7 +131,8 @@ def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_m
         zombie.held = {shard("0"): 1}
         play.beat("g-0")
     else:
-        play.die("g-0")
+        if proven:
+            play.die("g-0")
         play.run("g-0", start=2, pod=1 if how == "its pod starts again" else 2)
     play.beat("g-0")
     assert play.shard("1").owner_epoch == 1
@@ -133,6 +140,19 @@ def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_m
     assert (play.shard("1").holder, play.shard("1").owner_epoch) == ("g-1", 2)
     play.wait(SILENT + 1, ["g-0", "g-1"])
     assert (set(play.confirmed("g-0")), set(play.confirmed("g-1"))) == ({"0"}, {"1"})
+
+
+@pytest.mark.parametrize("pod", [1, 2])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_an_earlier_run_claimed_goes_on_once_the_time_for_claims_is_over(ordered: bool, pod: int) -> None:
+    play = started(2, 1, ordered=ordered)
+    lost(play, 2)
+    play.beat("g-0")
+    play.run("g-0", start=2, pod=pod)
+    play.wait(SILENT - 1, ["g-0"])
+    assert {view.owner_epoch for view in play.view.shards} == {1}
+    play.wait(SILENT, ["g-0"])
+    assert {name: each.owner_epoch for name, each in play.confirmed("g-0").items()} == {"0": 2, "1": 2}
 
 
 def test_no_position_is_forced_while_its_holder_may_still_claim_the_shard_and_go_on_from_its_own() -> None:
@@ -659,6 +679,52 @@ def test_an_older_ownership_is_known_by_an_epoch_that_it_never_gave_too() -> Non
     assert play.held_by("g-1") == {each.removeprefix("t/") for each in play.consumer("g-1").held}
 
 
+def moved_one() -> tuple[Play, Ownership]:
+    """A group of two shards, of which g-1 holds the second under epoch 2; and the ownership of before, when g-0 held both."""
+    play = started(2, 1)
+    older = decode(encode(play.group.ownership))
+    play.beat("g-1")
+    play.beat("g-0", "g-0", "g-1")
+    assert play.consumer("g-1").held == {shard("1"): 2}
+    return play, older
+
+
+@pytest.mark.parametrize("claimed_first", [False, True])
+def test_a_position_set_while_an_older_ownership_is_found_out_fences_all_who_claim_the_shard(claimed_first: bool) -> None:
+    play, older = moved_one()
+    put_back(play, older)
+    play.hold_commits = True
+    play.ask(ForceCheckpoint(shard("1"), 7))
+    if claimed_first:
+        play.beat("g-1", "g-0")
+    else:
+        play.ask(structs.replace(play.consumer("g-1").heartbeat(), held=()))
+    play.hold_commits = False
+    play.commit()
+    play.beat("g-0", "g-1")
+    assert (play.shard("1").holder, shard("1") in play.consumer("g-0").held, shard("1") in play.consumer("g-1").held) == (
+        None, False, False,
+    )  # fmt: skip
+
+    play.wait(SILENT + 1, ["g-0", "g-1"])
+    (row,) = [each for name in ("g-0", "g-1") for each in play.confirmed(name).values() if each.shard == shard("1")]
+    assert (row.owner_epoch, row.position) == (3, 7)
+
+
+def test_of_two_claims_the_later_is_right_also_while_a_commit_of_the_earlier_is_under_way() -> None:
+    play, older = moved_one()
+    put_back(play, older)
+    play.hold_commits = True
+    play.consumer("g-0").held[shard("1")] = 1
+    play.checkpoint("g-0", "1", 30)
+    play.beat("g-1")
+    play.hold_commits = False
+    play.commit()
+    play.beat("g-0", "g-1")
+    assert (play.shard("1").holder, play.shard("1").owner_epoch) == ("g-1", 2)
+    assert play.consumer("g-0").held == {shard("0"): 1}
+
+
 def test_who_was_silent_for_a_session_and_names_what_was_never_given_changes_nothing() -> None:
     play, older = moved_on()
     late = play.consumer("g-1").heartbeat()
@@ -753,7 +819,7 @@ def test_a_claim_counts_for_a_free_shard_from_its_epoch_on_and_for_a_held_one_ab
         held("3", 3),
         held("4", 2, G0),
         held("5", 3, G0, **granted),
-        held("6", 2),
+        held("6", 3, G0, **granted),
         held("7", 9, G0, **granted),
         free("8", 0, ShardState.OVER),
         held("9", 3, G0, **granted),

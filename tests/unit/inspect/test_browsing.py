@@ -63,7 +63,11 @@ def test_only_the_document_is_asked_for_and_the_files_are_our_own() -> None:
     [
         (ApiUnavailableError("no route"), "The API server does not answer: no route."),
         (ApiError("x", 404, ""), "There is no Service herd-page in system: set page.enabled of the chart"),
-        (ApiError("x", 403, ""), "ask for the role `herd-page` in system, which may get services/proxy of http:herd-page:8082"),
+        (
+            ApiError("x", 403, ""),
+            "You may not look at the page (x): ask for the role `herd-page` in system, which may get services/proxy of"
+            " http:herd-page:8082; page.enabled of the chart makes it.",
+        ),
         (ApiError("x", 503, ""), "The API server does not reach the page"),
         (ApiError("the API server refused", 500, ""), "The API server refuses: the API server refused."),
     ],

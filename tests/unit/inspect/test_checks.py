@@ -150,6 +150,7 @@ def test_a_group_that_is_not_ready_is_bad_with_its_reason_and_remedy() -> None:
     crashing = resource(conditions={"Ready": ("False", "CrashLooping", "it ended with exit code 1")})
     assert bad(groups=(crashing,)) == [
         "bad shop/clicks CrashLooping: it ended with exit code 1 read the driver's log (--previous)"
+        "; on one machine: shardherd local logs CONSUMER --previous"
     ]
     unseen = resource(status={"observedGeneration": 0})
     assert bad(groups=(unseen,)) == ["unknown shop/clicks the operator has not seen its last edit yet -"]

@@ -89,7 +89,7 @@ def test_a_group_that_is_not_well_is_explained_by_what_the_operator_says_of_it_w
         "Why is Ready False?\n"
         "CrashLooping: The application in pod clicks-1 ended with exit code 1.\n"
         "  means   the application ends; the message has its exit code and last words\n"
-        "  remedy  read the driver's log (--previous)\n"
+        "  remedy  read the driver's log (--previous); on one machine: shardherd local logs CONSUMER --previous\n"
         "  from    condition Ready, since 2023-11-14T22:10:00Z\n"
     )
 
@@ -175,6 +175,17 @@ def test_a_shard_that_is_read_to_its_end_says_so_and_one_that_the_status_may_not
     ]
 
 
+def test_of_a_shard_of_brokers_that_do_not_answer_it_is_not_said_that_it_moves_on() -> None:
+    away = {"SourceReachable": ("False", "SourceUnavailable", "no Kafka broker answers at kafka:9092")}
+    for view in (None, live(seen(0, "clicks-0"))):
+        assert lines(observed(conditions=away, view=view), "clicks/0", "Does")[:2] == [
+            "SourceUnavailable: no Kafka broker answers at kafka:9092",
+            "  means   the brokers do not answer, refuse us, or have no such topic, or none that matches topicPattern, or"
+            " topicPattern is no regular expression of RE2, or a Secret with credentials cannot be used; the message names them"
+            " and the error",
+        ]
+
+
 def test_a_consumer_is_explained_by_what_it_holds_and_how_it_is() -> None:
     assert explain(observed(), "clicks-1").text() == (
         "Why does clicks-1 hold 2 shards?\n"
@@ -212,6 +223,18 @@ def test_a_consumer_that_is_drained_or_in_trouble_says_so() -> None:
     ]
     heard = lines(observed(view=live(seen(0, "clicks-0"))), "clicks-0", "How")
     assert heard[2:] == ["It is reading, for 4 s by now.", "  from    its heartbeats"]
+
+
+def test_a_consumer_that_the_operator_calls_silent_is_not_said_to_be_starting() -> None:
+    silent = "clicks-1, clicks-7 run, but are not ready, and the operator hears nothing more."
+    for name, said in (
+        ("clicks-1", f"ConsumerSilent: {silent}"),
+        ("clicks-0", "It is starting, or its probe fails: see its log."),
+    ):
+        there = observed(
+            MOVING, pods=(pod(name, ready=False),), conditions={"ConsumersReady": ("False", "ConsumerSilent", silent)}
+        )
+        assert lines(there, name, f"How is {name}?")[0] == said
 
 
 def test_what_is_neither_shard_nor_consumer_is_refused_with_what_there_is() -> None:

@@ -170,12 +170,16 @@ class Observed:
     heartbeats: list[str] = field(default_factory=list)
     checkpoints: list[str] = field(default_factory=list)
     records: int = 0
+    begun: list[int] = field(default_factory=list)
 
     def heartbeat(self, result: str) -> None:
         self.heartbeats.append(result)
 
     def checkpoint(self, result: str) -> None:
         self.checkpoints.append(result)
+
+    def began(self, ranges: Mapping[ShardId, ReadRange], asked_at: float) -> None:
+        self.begun.append(sum(each.stop - each.start for each in ranges.values()))
 
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None:
         self.records += sum(each.stop - each.start for each in ranges.values())

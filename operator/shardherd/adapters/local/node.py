@@ -105,13 +105,14 @@ class Node:
             self._stop_probe(self._pods.pop(uid))
 
     def logs(self, pods: list[Json]) -> Mapping[str, str]:
-        """The last lines of drivers that are down after a crash, by pod UID."""
+        """The last lines of drivers before their last crash, by pod UID, of those that are not ready again."""
         found = {}
         for pod in pods:
             status: Json = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
             ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated")
-            if ended is not None and ended["exitCode"] != 0 and "running" not in status["state"]:
-                found[pod["metadata"]["uid"]] = log_tail(self.machine.log_of(pod, status["restartCount"] + 1))
+            if ended is not None and ended["exitCode"] != 0 and not status["ready"]:
+                crashed = status["restartCount"] if "running" in status["state"] else status["restartCount"] + 1
+                found[pod["metadata"]["uid"]] = log_tail(self.machine.log_of(pod, crashed))
         return found
 
     @property
@@ -159,7 +160,8 @@ class Node:
                 self._make(stateful_set, name)
 
     def _make(self, stateful_set: Json, name: str) -> None:
-        self._change(POD, stateful_set["metadata"]["namespace"], name, lambda known: known or statuses.made(stateful_set, name))
+        namespace, now = stateful_set["metadata"]["namespace"], self.wall()
+        self._change(POD, namespace, name, lambda known: known or statuses.made(stateful_set, name, now))
 
     def _end(self, pod: Json) -> None:
         """Ask for the deletion of this very pod."""
@@ -215,7 +217,7 @@ class Node:
             known.probe = Probe(statuses.driver(pod["spec"]).get("readinessProbe"), container.run / "port", self.wake)
             known.probe.start()
         self._write_status(
-            pod, statuses.up(pod, running, container.last_end(), ready=known.probe is not None and known.probe.ready)
+            pod, statuses.up(pod, running, container.last_end(), now, ready=known.probe is not None and known.probe.ready)
         )
 
     def _waits(self, known: _Pod, ended: Ended) -> bool:
@@ -261,7 +263,7 @@ class Node:
             if known.trouble != str(error):
                 log.error("pod %s cannot start: %s", pod["metadata"]["name"], error)  # noqa: TRY400
             known.trouble = str(error)
-            self._write_status(pod, statuses.misconfigured(pod, str(error), ended))
+            self._write_status(pod, statuses.misconfigured(pod, str(error), ended, self.wall()))
             self._at(self.wall() + self.machine.backoff.first)
             return
         (container.run / "port").write_text(str(port))

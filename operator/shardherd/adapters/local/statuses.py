@@ -15,7 +15,7 @@ from shardherd.core.model.times import rfc3339
 DRIVER = "driver"
 
 
-def made(stateful_set: Json, name: str) -> Json:
+def made(stateful_set: Json, name: str, now: float) -> Json:
     """The pod of this name that the StatefulSet's template gives, placed on this machine."""
     metadata, template = stateful_set["metadata"], copy.deepcopy(stateful_set["spec"]["template"])
     owner = {
@@ -36,30 +36,41 @@ def made(stateful_set: Json, name: str) -> Json:
             "ownerReferences": [owner],
         },
         "spec": {**template["spec"], "nodeName": socket.gethostname()},
-        "status": {"phase": "Pending", "conditions": [_condition("PodScheduled", True), _condition("Ready", False)]},
+        "status": {
+            "phase": "Pending",
+            "conditions": [_condition("PodScheduled", True), _turned({}, _condition("Ready", False), now)],
+        },
     }
 
 
-def up(pod: Json, running: Running, last: Ended | None, *, ready: bool) -> Json:
+def up(pod: Json, running: Running, last: Ended | None, now: float, *, ready: bool) -> Json:
+    """Of a pod whose driver runs."""
     state = {"running": {"startedAt": rfc3339(running.began)}}
-    return _status(pod, "Running", running.number, state, last if last and last.number < running.number else None, ready)
+    before = last if last and last.number < running.number else None
+    # Who was not looked at while it was down turned unready with the end of the start before.
+    turned = now if _restarts(pod) == running.number - 1 else running.began
+    return _status(pod, "Running", running.number, state, before, turned, ready)
 
 
 def down(pod: Json, ended: Ended, wait: float) -> Json:
+    """Of a pod whose driver has ended and is to start again."""
     waiting = {"reason": "CrashLoopBackOff", "message": f"back-off {wait:g}s restarting failed container"}
-    return _status(pod, "Running", ended.number, {"waiting": waiting}, ended)
+    return _status(pod, "Running", ended.number, {"waiting": waiting}, ended, ended.ended)
 
 
 def gone(pod: Json, ended: Ended) -> Json:
-    return _status(pod, "Succeeded" if ended.code == 0 else "Failed", ended.number, {"terminated": _terminated(ended)}, None)
+    """Of a pod whose driver has ended and is not to start again."""
+    phase = "Succeeded" if ended.code == 0 else "Failed"
+    return _status(pod, phase, ended.number, {"terminated": _terminated(ended)}, None, ended.ended)
 
 
-def misconfigured(pod: Json, message: str, ended: Ended | None) -> Json:
+def misconfigured(pod: Json, message: str, ended: Ended | None, now: float) -> Json:
+    """Of a pod whose driver cannot start."""
     waiting = {"reason": "CreateContainerConfigError", "message": message}
-    return _status(pod, "Pending", ended.number if ended else 1, {"waiting": waiting}, ended)
+    return _status(pod, "Pending", ended.number if ended else 1, {"waiting": waiting}, ended, now)
 
 
-def _status(pod: Json, phase: str, start: int, state: Json, last: Ended | None, ready: bool = False) -> Json:
+def _status(pod: Json, phase: str, start: int, state: Json, last: Ended | None, now: float, ready: bool = False) -> Json:
     container = {
         "name": DRIVER,
         "image": driver(pod["spec"]).get("image", ""),
@@ -71,9 +82,21 @@ def _status(pod: Json, phase: str, start: int, state: Json, last: Ended | None, 
     return {
         "phase": phase,
         "podIP": "127.0.0.1",
-        "conditions": [_condition("PodScheduled", True), _condition("Ready", ready)],
+        "conditions": [_condition("PodScheduled", True), _turned(pod, _condition("Ready", ready), now)],
         "containerStatuses": [container],
     }
+
+
+def _restarts(pod: Json) -> int:
+    """How often its driver was started again, as its status has it."""
+    return sum(int(status["restartCount"]) for status in pod.get("status", {}).get("containerStatuses", ()))
+
+
+def _turned(pod: Json, condition: Json, now: float) -> Json:
+    """The condition with the time since when it is so."""
+    before = (each for each in pod.get("status", {}).get("conditions", ()) if each.items() >= condition.items())
+    since = next((each["lastTransitionTime"] for each in before if "lastTransitionTime" in each), rfc3339(now))
+    return condition | {"lastTransitionTime": since}
 
 
 def _terminated(ended: Ended) -> Json:

@@ -264,6 +264,8 @@ def _forced(state: State, shard: ShardId, source_id: str, now: float) -> None:
         state.emit(
             GroupEvent(CHECKPOINT_FORCED, f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True)
         )
+    if state.record.rebuilding:
+        rebuild.end_claims(state, shard, now)
     record = state.shards[shard]
     if record.state in grants.HELD:
         grants.fence_holder(state, record)

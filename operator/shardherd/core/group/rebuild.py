@@ -117,6 +117,18 @@ def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
     return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
 
 
+def end_claims(state: State, shard: ShardId, now: float) -> None:
+    """A position that was set by force is durable: who claims the shard would go on from its own. Nobody holds it until the
+    time for claims is over, and then somebody does under an epoch above all that were claimed.
+
+    It was decided before this ownership turned out to be older; while it is rebuilt none is.
+    """
+    record = state.shards[shard]
+    if record.state in grants.HELD:
+        grants.reclaim(state, record, now)
+    state.put_clocks(begun=state.clocks.begun | {shard})
+
+
 def end_if_due(state: State, now: float) -> None:
     """The time for claims is over: what nobody claimed is free."""
     if not state.record.rebuilding or now < state.clocks.claims_until:
@@ -152,7 +164,8 @@ def _rebuild_if_older(state: State, request: Heartbeat, now: float) -> bool:
     ):
         return False
     for record in tuple(state.shards.values()):
-        if record.state in grants.HELD and grants.movable(state, record.shard):
+        # Also one of which a commit is under way: whoever claims it keeps its own position, whatever becomes of that commit.
+        if record.state in grants.HELD:
             grants.reclaim(state, record, now)
     timeout = state.spec.settings.session_timeout
     state.put_record(rebuilding=True)
@@ -171,21 +184,13 @@ def _rebuild_if_older(state: State, request: Heartbeat, now: float) -> bool:
 
 
 def _has_position(state: State, shard: ShardId) -> bool:
-    """Whether its durable position is one that was found, so that it was not begun since it was granted."""
+    """Whether its durable position is one that was found: it was neither begun nor set since the shard was granted."""
     return shard in state.positions and shard not in state.clocks.begun
 
 
 def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: float) -> None:
     record = state.shards.get(shard)
-    if (
-        record is None
-        or not grants.movable(state, shard)
-        or (record.holder, record.incarnation)
-        == (
-            request.consumer,
-            request.incarnation,
-        )
-    ):
+    if record is None or (record.holder, record.incarnation) == (request.consumer, request.incarnation):
         return
     if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
         grants.reclaim(state, record, now)

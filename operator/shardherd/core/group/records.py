@@ -168,7 +168,8 @@ class Clocks(msgspec.Struct, frozen=True):
     declared dry run of a reset and what came of it. `unset` are the shards that a reset has not set yet, None before it began.
     `left_out` are the shards, free or held, that the last rebalance could not count. `unnoted` are the shards whose durable
     positions bear no note of this group yet: they are committed once more before the shards are given to anybody. `begun`, as
-    long as claims may come, are those of which no durable position was found, and which we began at their first record.
+    long as claims may come, are those whose position is ours and not one that a claim could go on from: none was found, and we
+    began them at their first record; or it was set by force since.
     `unlooked` are the shards that the source has and of which it has never told how far they reach; `kept_out` those that the
     group may not let in for now. `away` are those that it
     does not have, with the time since when every look has shown so; of those that are `cut_off` the holder was fenced since.

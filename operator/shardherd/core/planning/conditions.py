@@ -224,12 +224,12 @@ def _consumers_ready(observation: Observation, course: Course) -> Finding:
     message = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
     if ready >= scale.desired and (scale.held != reasons.WAITING_FOR_SHARDS or observation.stateful_set is not None):
         return Finding(ConditionType.CONSUMERS_READY, TRUE, reasons.ALL_READY, message)
-    trouble = _trouble(observation)
-    if trouble is not None:
+    trouble, hanging = _trouble(observation), [pod.name for pod in observation.hanging()]
+    # What becomes of one that hangs is known once the coordinator hears nothing of it either.
+    if trouble is not None and not (hanging and trouble.reason == reasons.CONSUMER_SILENT):
         return not_ready(trouble.reason, trouble.message)
     if scale.held == reasons.WAITING_FOR_SHARDS and observation.stateful_set is None:
         return not_ready(reasons.WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
-    hanging = [pod.name for pod in observation.hanging()]
     if hanging:
         return not_ready(reasons.CONSUMER_SILENT, _silence(hanging, observation))
     return not_ready(reasons.STARTING, f"{message}{_without_executors(observation)}")

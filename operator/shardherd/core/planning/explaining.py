@@ -13,7 +13,16 @@ from typing import Any
 
 from shardherd.core.model.event_reasons import REBALANCES
 from shardherd.core.model.nouns import ShardState
-from shardherd.core.model.reasons import REASONS, SCALING, STUCK_SHARDS, ConditionType
+from shardherd.core.model.reasons import (
+    CHECKPOINT_LOST,
+    CONSUMER_SILENT,
+    CRASH_LOOPING,
+    REASONS,
+    SCALING,
+    SOURCE_RECREATED,
+    STUCK_SHARDS,
+    ConditionType,
+)
 from shardherd.core.model.wording import count, verb
 from shardherd.core.planning.listing import condition
 
@@ -37,6 +46,17 @@ STATES: Mapping[ShardState, str] = {
     ShardState.TRANSFER: "its holder is to give it up, and the next one to read it",
     ShardState.OVER: "it is closed and read to its end: nobody reads it any more",
 }
+
+_LOCALLY = "on one machine with --local"
+_RESET = f"shardherd pause GROUP, shardherd offsets reset GROUP --to Earliest --execute, shardherd resume GROUP ({_LOCALLY})"
+BY_COMMAND: Mapping[str, str] = {
+    CONSUMER_SILENT: "to have it started anew at once: kubectl delete pod CONSUMER, "
+    "on one machine shardherd local kill CONSUMER",
+    CRASH_LOOPING: "on one machine: shardherd local logs CONSUMER --previous",
+    SOURCE_RECREATED: f"to read the new topic from its begin: {_RESET}",
+    CHECKPOINT_LOST: f"to read from the first record that there is: {_RESET}",
+}
+"""The commands of a remedy, where a user who reads no documentation needs to be told them."""
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
@@ -140,7 +160,9 @@ def of_stuck(question: str, row: Mapping[str, Any]) -> Why:
 def said_of(reason: str, place: str) -> tuple[str, str]:
     """What a reason means in this place, and its remedy, as text; empty if it means nothing there."""
     found = next((each for each in REASONS if each.value == reason and place in each.places), None)
-    return (_plain(found.meaning), _plain(found.remedy)) if found is not None else ("", "")
+    if found is None:
+        return "", ""
+    return _plain(found.meaning), "; ".join(each for each in (_plain(found.remedy), BY_COMMAND.get(reason, "")) if each)
 
 
 def meaning_of_rebalance(reason: str) -> str:

@@ -317,6 +317,15 @@ class TestConsumers:
         assert found(seen)["Ready"] == ("False", *expected)
         assert found(seen)["Stalled"][0] == "False"
 
+    def test_one_that_hangs_is_named_before_and_after_the_operator_misses_it(self) -> None:
+        trouble = Trouble("ConsumerSilent", "The process of clicks-1 runs, but it is not ready any more.")
+        consumers = (*pods(0), *pods(1, ready=False, running=True, trouble=trouble))
+        said = ("False", "ConsumerSilent", "The process of clicks-1 runs, but it is not ready any more.")
+        assert found(observation(consumers=consumers, view=view(shards(8))))["ConsumersReady"] == said
+        silent = ((ConsumerId("clicks-1"), Incarnation("uid-1", 1)),)
+        missed = found(observation(consumers=consumers, view=view(shards(8), silent=silent)))["ConsumersReady"]
+        assert missed[2].startswith("clicks-1 runs, but is not ready, and the operator hears nothing more.")
+
     @pytest.mark.parametrize(("count", "others"), [(3, ""), (4, " and others")])
     def test_several_that_hang_are_named_as_such(self, count: int, others: str) -> None:
         silent = tuple((ConsumerId(f"clicks-{number}"), Incarnation(f"uid-{number}", 1)) for number in range(count))

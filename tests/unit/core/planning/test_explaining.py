@@ -52,6 +52,18 @@ def test_what_is_not_well_follows_in_the_order_of_the_questions() -> None:
     ]
 
 
+def test_a_remedy_that_is_made_by_commands_names_them() -> None:
+    reset = "shardherd pause GROUP, shardherd offsets reset GROUP --to Earliest --execute, shardherd resume GROUP"
+    assert said_of("SourceRecreated", "Ready") == (
+        "the topic was deleted and made again: the checkpoints are those of the old one, and nothing is granted",
+        "reset the positions of all of its shards; to read the new topic from its begin: "
+        f"{reset} (on one machine with --local)",
+    )
+    assert said_of("ConsumerSilent", "ConsumersReady")[1].endswith(
+        "; to have it started anew at once: kubectl delete pod CONSUMER, on one machine shardherd local kill CONSUMER"
+    )
+
+
 def test_a_group_without_a_status_says_where_to_look() -> None:
     assert list(explained({})) == [
         Why("Why this many consumers?", "status", "", "The operator has not decided yet: see `shardherd doctor`.")
@@ -69,7 +81,7 @@ def test_an_answer_as_text_and_as_values_has_what_there_is() -> None:
 def test_reasons_are_told_without_marks_and_links() -> None:
     assert said_of("CrashLooping", "Ready") == (
         "the application ends; the message has its exit code and last words",
-        "read the driver's log (--previous)",
+        "read the driver's log (--previous); on one machine: shardherd local logs CONSUMER --previous",
     )
     assert said_of("CrashLooping", "Balanced") == said_of("NoSuchReason", "Ready") == ("", "")
     assert meaning_of_rebalance("SessionTimeout") == "a consumer was expired: it was silent for sessionTimeout"
