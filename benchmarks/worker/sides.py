@@ -87,7 +87,9 @@ def as_arrow(records: Any) -> int:
 def confluent(servers: str, topic: str, partitions: int, count: Count) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False})
+    settings = {"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False}
+    # By default it waits for a second before it fetches on once enough is queued: it would mostly wait.
+    consumer = Consumer(settings | {"fetch.queue.backoff.ms": 2})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     while not count.all.is_set():
         messages = consumer.consume(BATCH, 1.0)
