@@ -1,4 +1,4 @@
-"""Writes the Parquet files of one task for a Delta table. In the executors' workers, called by `delta_table` with `mapInArrow`.
+"""Writes the Parquet files of one task for a Delta table. In the executors' workers, called by `delta_table`.
 
 It decides how rows are laid out in files and what statistics say of them. It commits nothing: a file of a task that failed,
 or of a commit that was refused, is in no version of the table.

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 )
 
 from shardherd.spark.running_batch import BatchRanges
+from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.delta_files import FILES_DDL, FileJob, write_files
 from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings, write_once
 from shardherd.spark.sinks.frames import ColumnsError, refused, stored_columns
@@ -135,7 +136,7 @@ class DeltaSink:
         def by_tasks(job: FileJob) -> Iterable[Sequence[Any]]:
             # Shards that the table has as a whole are not even sent to the workers.
             fresh = frame if len(job.wanted) == len(job.ranges) else frame.where(frame[SHARD].isin(*job.wanted))
-            return fresh.mapInArrow(lambda batches: write_files(batches, job), FILES_DDL).collect()
+            return map_in_arrow(fresh, lambda batches: write_files(batches, job), FILES_DDL).collect()
 
         self.write_by(by_tasks, frame.schema, ranges)
 

@@ -1,6 +1,6 @@
 """Writes the rows of one task to PostgreSQL, with the positions of their shards, in one transaction. In the executors' workers.
 
-`postgresql_table` calls it with `mapInArrow`, with all rows of a shard in one task. Rows go by COPY, as CSV that Arrow makes.
+`postgresql_table` calls it, with all rows of a shard in one task. Rows go by COPY, as CSV that Arrow makes.
 Whether the positions still are what they were, the server says at the end: if one is not, nothing of the task is there.
 """
 

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import ShardId
 from shardherd.spark.running_batch import BatchRanges
+from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings, write_once
 from shardherd.spark.sinks.frames import ColumnsError, refused, stored_columns
 from shardherd.spark.sinks.positions import Pending, SinkError, Stored
@@ -105,7 +106,7 @@ class PostgreSQLSink:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
 
         def by_tasks(job: CopyJob) -> Iterable[Sequence[Any]]:
-            return shard_by_shard(frame, job).mapInArrow(lambda batches: copy_rows(batches, job), WRITTEN_DDL).collect()
+            return map_in_arrow(shard_by_shard(frame, job), lambda batches: copy_rows(batches, job), WRITTEN_DDL).collect()
 
         self.write_by(by_tasks, frame.schema, ranges)
 
