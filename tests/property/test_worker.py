@@ -165,7 +165,7 @@ FAULTS = (
     "raises at the end",
     "raises in between",
     "goes back",
-    "goes to the durable position",
+    "goes to what is done",
     "saves each",
     "saves at once and raises",
     "hangs",
@@ -203,7 +203,7 @@ class _Processor(AsyncProcessor):
                 raise BrokenError
         if fault == "raises at the end":
             raise BrokenError
-        return checkpoint.position if fault == "goes to the durable position" else None
+        return checkpoint.done if fault == "goes to what is done" else None
 
 
 EVENTS = ("joins", "is killed", "drains", "coordinator", "kafka")

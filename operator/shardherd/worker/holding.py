@@ -156,6 +156,8 @@ class Holding:
     async def _end(self, processor: AnyProcessor) -> None:
         self._halted = True
         self._records = None
+        # It takes no slot any more: who stands behind it in the line must not wait for its shutdown.
+        self._around.slots.leave(self.turned)
         checkpoint = self._saves.as_seen_by(processor.shutdown)
         try:
             await self._finished(self._called(processor.shutdown, checkpoint))
@@ -217,6 +219,7 @@ class Holding:
                 raise UnreadableError(str(error)) from error
         if self._halted:
             self._records.stop()
+        self._records.begin()
         return self._records
 
     async def _went_on(self, result: Any) -> bool:
@@ -228,11 +231,14 @@ class Holding:
             return True
         if not isinstance(result, int) or isinstance(result, bool):
             raise TypeError(f"process must return None or a position, which is an int, not {result!r}")
-        if not self._shard.durable <= result <= records.next:
+        # What is done may be durable at any moment, or be on its way: nobody can go back behind it.
+        if not self._shard.done <= result <= records.next:
+            again = max(self._shard.done, records.position)
             raise ValueError(
-                f"process returned position {result} of shard {records.shard}, which is not between the durable position"
-                f" {self._shard.durable} and the end of the batch, {records.next}"
+                f"process returned position {result} of shard {records.shard}, which is not between what is done,"
+                f" {self._shard.done}, and the end of the batch, {records.next}: the batch is tried again from {again}"
             )
+        result = self._uncut(result, records)
         await self._done(result)
         self._go_to(result)
         return result > records.position
@@ -247,13 +253,9 @@ class Holding:
             await self._shard.save_checkpoint(position, now=False)
 
     def _go_to(self, position: Offset) -> None:
-        """Process on from here: within the batch in hand, after it, or from before it, which is fetched again."""
+        """Process on from here: within the batch in hand, or after it."""
         records = self._in_hand()
-        if position < records.position:
-            self._around.stream.seek(self._shard.name, position)
-            self._part = self._records = None
-            self._cut = iter(())
-        elif position < records.next:
+        if position < records.next:
             self._records = records.since(position)
         else:
             self._records = None
@@ -264,9 +266,19 @@ class Holding:
         assert self._records is not None
         return self._records
 
-    def _upto(self) -> Offset:
-        """What is done when a program saves and does not say it: the batch in hand."""
-        return self._shard.done if self._records is None else max(self._shard.done, self._records.done)
+    def _upto(self, position: Offset | None) -> Offset:
+        """What is done when a program saves: never what was not given out to it. Raises ValueError."""
+        done, records = max(self._shard.done, self._reached), self._records
+        if position is None:
+            return done if records is None else max(done, records.finished)
+        end = done if records is None else max(done, records.next)
+        if position > end:
+            raise ValueError(f"shard {self.name} was given out up to {end}; a checkpoint at {position} would pass what was not")
+        return position if records is None else self._uncut(position, records)
+
+    def _uncut(self, position: Offset, records: Records) -> Offset:
+        """`records.next` is still the end of a batch that was cut short: the rest was not given out."""
+        return min(position, max(records.done, self._shard.done))
 
     # --- waiting ---------------------------------------------------------------------------------------------------------
 
@@ -328,6 +340,8 @@ class Holding:
             await within(self.turned, seconds)
         except asyncio.CancelledError:
             if self._cancelled:
+                # What runs is not waited for: shutdown must not run beside it.
+                self._given_up = True
                 raise
             self._cancelled = True
         self.turned.clear()

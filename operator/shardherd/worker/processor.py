@@ -18,9 +18,9 @@ from shardherd.worker.records import Records
 
 
 class Saves:
-    """The positions of a shard in hand. `upto` is what is done when a program does not say it. Belongs to `loop`."""
+    """The positions of a shard in hand. `upto` is what is done, by what a program says or without. Belongs to `loop`."""
 
-    def __init__(self, shard: ShardInHand, upto: Callable[[], Offset], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, shard: ShardInHand, upto: Callable[[Offset | None], Offset], loop: asyncio.AbstractEventLoop) -> None:
         self.shard = shard
         self._upto = upto
         self._loop = loop
@@ -43,7 +43,7 @@ class Saves:
             raise FencedEpochError(
                 f"shard {self.shard.name} was given up while this ran: it is read again elsewhere", shard=self.shard.name
             )
-        await self.shard.save_checkpoint(self._upto() if position is None else position, now=now)
+        await self.shard.save_checkpoint(self._upto(position), now=now)
 
 
 class _Positions:
@@ -81,11 +81,12 @@ class Checkpoint(_Positions):
     """How a processor saves the position of its shard."""
 
     def save(self, position: Offset | None = None, *, now: bool = False) -> None:
-        """All of the batch in hand is done, or everything before `position`.
+        """All of the batch in hand is done, or everything before `position`. In a loop over the records: what is before the
+        record in hand. What a loop did not get, because it ended early, is not done whatever `position` says.
 
         With `now` it is durable when this returns, else within `save_interval`. Raises FencedEpochError if the shard is not
         ours any more, CoordinatorUnavailableError if it is not durable yet: it is kept and sent again, so going on is right;
-        ConsumerStoppedError, and ValueError for a position before what is done.
+        ConsumerStoppedError, and ValueError for a position before what is done or after what was given out.
         """
         self._saves.begin(position, now).result()
 

@@ -47,20 +47,30 @@ class Records:
         self.next = next_
         self._stopped = False
         self._cut: Offset | None = None
+        # Of each iteration that has not come to its end, the record in hand.
+        self._in_hand: list[list[Offset]] = []
 
     def __len__(self) -> int:
         return self.table.num_rows
 
     def __iter__(self) -> Iterator[Record]:
         """One by one. It ends early, after the record in hand, when the shard has to be given up: the rest is not lost."""
+        at = [self.position]
+        self._in_hand.append(at)
         for record in self._made():
             if self._stopped:
                 self._cut = record.offset if self._cut is None else min(self._cut, record.offset)
-                return
+                break
+            at[0] = record.offset
             yield record
+        self._in_hand = [each for each in self._in_hand if each is not at]
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.shard} from {self.position} up to {self.next}>"
+
+    def begin(self) -> None:
+        """It is handed out, maybe again: what an attempt before has left open does not count."""
+        self._in_hand = []
 
     def stop(self) -> None:
         """The shard has to be given up: who iterates gets no further record. Called by any thread."""
@@ -70,6 +80,11 @@ class Records:
     def done(self) -> Offset:
         """Where to go on if all that was given out is processed: `next`, unless an iteration has ended early."""
         return self.next if self._cut is None else self._cut
+
+    @property
+    def finished(self) -> Offset:
+        """What is surely processed while `process` runs: not the record in hand of a loop, nor what a loop left out."""
+        return min((self.done, *(each[0] for each in self._in_hand)))
 
     def since(self, position: Offset) -> Records:
         """The same without the records before a position in it."""

@@ -118,24 +118,52 @@ def test_a_position_goes_back_to_it_and_what_is_before_is_done() -> None:
     story(body, batch_size=10)
 
 
-def test_a_position_before_the_batch_is_fetched_again_as_long_as_it_is_not_before_what_is_durable() -> None:
+def test_a_position_before_what_is_done_is_refused_and_the_batch_is_tried_again() -> None:
     async def body(scene: Scene) -> None:
         scene.logs.append(A, 20)
         scene.program.results = [None, 6]
         scene.coordinator.assign((A, 1, 3))
-        await scene.until(lambda: scene.program.batches(A)[-1:] == [(16, 20)])
-        assert scene.program.batches(A) == [(3, 13), (13, 20), (6, 16), (16, 20)]
-        await scene.until(lambda: scene.coordinator.checkpoints == [(A, 1, 20)])
-        scene.program.results = [2]
-        scene.logs.append(A, 1)
         await scene.until(lambda: bool(scene.processing.troubles))
         assert scene.processing.troubles[A].endswith(
-            "ValueError: process returned position 2 of shard t/0, which is not between the durable position 20 and the end"
-            " of the batch, 21"
+            "ValueError: process returned position 6 of shard t/0, which is not between what is done, 13, and the end of the"
+            " batch, 20: the batch is tried again from 13"
         )
-        await scene.until(lambda: scene.program.batches(A)[-2:] == [(20, 21), (20, 21)])
+        await scene.until(lambda: not scene.processing.troubles)
+        assert scene.program.batches(A) == [(3, 13), (13, 20), (13, 20)]
 
-    story(body, batch_size=10, save_interval=1.0)
+    story(body, batch_size=10)
+
+
+def test_a_position_at_the_end_of_a_batch_that_was_cut_short_does_not_pass_the_rest() -> None:
+    async def body(scene: Scene) -> None:
+        async def save(records: Records, checkpoint: AsyncCheckpoint) -> None:
+            await checkpoint.save(records.next)
+
+        scene.logs.append(A, 10)
+        scene.program.takes = 1.0
+        scene.program.save = save
+        scene.program.results = [10]
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(scene.program.seen.get(A, [])) == 3)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+        assert (scene.program.seen[A], scene.coordinator.checkpoints) == ([0, 1, 2, 3], [(A, 1, 4)])
+
+    story(body)
+
+
+def test_a_position_after_what_was_given_out_is_refused() -> None:
+    async def body(scene: Scene) -> None:
+        async def save(records: Records, checkpoint: AsyncCheckpoint) -> None:
+            await checkpoint.save(records.next + 1)
+
+        scene.logs.append(A, 10)
+        scene.program.save = save
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(scene.processing.troubles))
+        assert "shard t/0 was given out up to 5; a checkpoint at 6" in scene.processing.troubles[A]
+
+    story(body, batch_size=5)
 
 
 def test_a_processor_that_always_goes_back_to_where_it_began_is_no_tight_loop() -> None:

@@ -59,3 +59,9 @@ def test_the_rest_from_a_position_on_has_the_same_end() -> None:
 def test_a_part_is_cut_into_batches_that_meet() -> None:
     cut = batches(part(A, 2, [3, 4, 7, 8, 9], 15, 20), 2)
     assert [(each.position, each.next, len(each)) for each in cut] == [(2, 5, 2), (5, 9, 2), (9, 15, 1)]
+
+
+def test_in_a_loop_what_is_before_the_record_in_hand_is_finished_and_after_it_all() -> None:
+    records = records_of(3, 5, 9, next_=12)
+    assert [records.finished for _ in records] == [3, 5, 9]
+    assert records.finished == 12
