@@ -58,7 +58,7 @@ class Driver:
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(APPLICATION)],
+                [sys.executable, extra.get("TEST_APPLICATION", str(APPLICATION))],
                 env=environment,
                 stdout=log,
                 stderr=log,
