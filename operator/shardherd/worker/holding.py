@@ -238,10 +238,10 @@ class Holding:
                 f"process returned position {result} of shard {records.shard}, which is not between what is done,"
                 f" {self._shard.done}, and the end of the batch, {records.next}: the batch is tried again from {again}"
             )
-        result = self._uncut(result, records)
-        await self._done(result)
-        self._go_to(result)
-        return result > records.position
+        position = self._uncut(result, records)
+        await self._done(position)
+        self._go_to(position)
+        return position > records.position
 
     def _keep_what_was_saved(self) -> None:
         """What a batch that failed has declared done is not tried again."""
