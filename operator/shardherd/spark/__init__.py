@@ -55,10 +55,11 @@ def ranges(batch_id: int) -> BatchRanges:
     """Which records the running micro-batch has: for every shard with records the range `(start, stop, epoch)`.
 
     For sinks of your own, in the function that `foreachBatch` calls, with its batch id. A record stands in the range of its
-    shard: `start <= offset < stop`. Store `stop` of every shard together with the rows, and write only what is not below the
-    position that is stored: then each record is written once, whichever consumer writes it. `epoch` grows whenever the shard
-    is given to somebody: a writer with a smaller one than is stored must write nothing. After a restart the ranges are of
-    what is really read again. The result has the group's UID as `group`. docs/sinks.md has examples.
+    shard: `start <= offset < stop`. Store `stop` of every shard together with the rows, unless more is stored, and write only
+    what is not below the position that is stored: then each record is written once, whichever consumer writes it. `epoch`
+    grows whenever the shard is given to somebody: a writer with a smaller one than is stored must write nothing. After a
+    restart the ranges are of what is really read again. The result has the group's UID as `group`. docs/sinks.md has
+    examples.
 
     Raises RangesError if `batch_id` is not the running micro-batch, or nothing of a ConsumerGroup is read.
     """

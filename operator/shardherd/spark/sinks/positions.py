@@ -62,7 +62,7 @@ def pending(ranges: Mapping[str, BatchRange], stored: Mapping[str, Stored], *, a
         if has.epoch > each.epoch:
             raise StaleWriterError(
                 f"shard {shard} was written under epoch {has.epoch} already, and this consumer was given it under "
-                f"{each.epoch}: the shard is another consumer's now, and nothing of this micro-batch is written; the "
+                f"{each.epoch}: the shard is another consumer's now, and nothing of it is written; the "
                 "application starts anew with the shards that it holds"
             )
         if has.position < each.start and not accept_gaps:

@@ -102,7 +102,7 @@ def copy_rows(batches: Iterable[pa.RecordBatch], job: CopyJob) -> Iterator[pa.Re
     conflict = ""
     with psycopg.connect(job.conninfo, application_name="shardherd") as connection, connection.cursor() as cursor:
         cursor.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(IDLE_LIMIT))
-        copy = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv)").format(
+        copy = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv, ENCODING 'UTF8')").format(
             name_of(job.table), sql.SQL(", ").join(map(sql.Identifier, job.columns))
         )
         with cursor.copy(copy) as into:
