@@ -86,8 +86,11 @@ class Exported:
         content = json.loads(self.blob(self.digest).read_text())
         return [self.digest, content["config"]["digest"], *(layer["digest"] for layer in content["layers"])]
 
-    def write_tar(self, name: str, there: set[str], output: IO[bytes]) -> None:
-        """Write an OCI archive of the image under `name`, without the layers that are `there` already."""
+    def write_tar(self, name: str, there: set[str], output: IO[bytes], *, for_docker: bool = False) -> None:
+        """Write an OCI archive of the image under `name`, without the layers that are `there` already.
+
+        With `for_docker` it is one that `docker load` takes, too, by the same files.
+        """
         index = {
             "schemaVersion": 2,
             "manifests": [{**self.manifest, "annotations": {NAME_ANNOTATION: name}}],
@@ -96,8 +99,17 @@ class Exported:
             _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
             manifest, configuration, *layers = self.blobs()
             for digest in dict.fromkeys([manifest, configuration, *(each for each in layers if each not in there)]):
-                tar.add(self.blob(digest), arcname=f"blobs/{digest.replace(':', '/')}")
+                tar.add(self.blob(digest), arcname=_place(digest))
             _add(tar, "index.json", json.dumps(index).encode())
+            if for_docker:
+                # Docker with a store of its own, not containerd's, reads this file alone.
+                said = {"Config": _place(configuration), "RepoTags": [name], "Layers": [_place(each) for each in layers]}
+                _add(tar, "manifest.json", json.dumps([said]).encode())
+
+
+def _place(digest: str) -> str:
+    """Where a file is in an archive."""
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -46,6 +46,7 @@ APT_PACKAGES = (
 )
 BROWSER_PACKAGES = ("chromium", "chromium-driver")
 POSTGRESQL_PACKAGES = ("postgresql", "postgresql-client")
+ARCHIVE_PACKAGES = ("skopeo",)
 KERBEROS_PACKAGES = ("krb5-admin-server", "krb5-kdc", "python3-gssapi")
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
 JAVA_COMPILER_PACKAGE = "openjdk-17-jdk-headless"
@@ -237,6 +238,11 @@ def _cached(name: str, inputs: bytes, what: str, build: Callable[[Path], None]) 
 def browser_packages() -> None:
     """What tests of the page look at it with."""
     _ensure(list(BROWSER_PACKAGES))
+
+
+def archive_packages() -> None:
+    """What tests of a release push its images with, as users do."""
+    _ensure(list(ARCHIVE_PACKAGES))
 
 
 def _java_packages() -> list[str]:

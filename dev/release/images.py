@@ -71,7 +71,7 @@ def write(exported: Exported, source: Source, target: str, out: Path) -> Path:
         for digest, content in blobs.items():
             labelled.changed(digest).write_bytes(content)
         with path.open("wb") as output:
-            labelled.write_tar(name(source, target), set(), output)
+            labelled.write_tar(name(source, target), set(), output, for_docker=True)
     finally:
         for left in folder.iterdir():
             left.unlink()

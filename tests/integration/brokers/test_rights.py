@@ -6,6 +6,8 @@ docs/security-kafka.md documents them; without any one of them there is an error
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,13 +15,16 @@ from pathlib import Path
 import pytest
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
-from dev.cluster.kafka import LIMITED
+from dev.cluster.daemons import java
+from dev.cluster.kafka import LIMITED, PASSWORDS, SUPER
+from dev.cluster.tools import Tools
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.ports import SourceUnavailableError
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from tests.harness.kafka import KafkaLab
+from tests.harness.typed import RIGHTS, of
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, sent, whole
 
@@ -116,6 +121,38 @@ async def test_the_operator_needs_three_rights_and_no_more(operator: Operator, g
     grant(*operator.all_but())
 
     await settles(operator.attempt, "^done$")
+
+
+async def test_the_commands_of_the_page_give_these_rights(kafka: KafkaLab, operator: Operator, tmp_path: Path) -> None:
+    """Typed as the page has them, with names of this test's own."""
+    (tmp_path / "admin.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{SUPER}" password="{PASSWORDS[SUPER]}";\n'
+    )
+    names = {
+        "kafka:9092": kafka.trio.bootstrap("SASL_PLAINTEXT"),
+        "User:clickstream": f"User:{LIMITED}",
+        "streams.clickstream": operator.spec.source.group_id,
+        "--topic clickstream": f"--topic {operator.topic}",
+    }
+    commands = [command.text for command in of(RIGHTS)]
+    assert len(commands) == len(operator.rights)
+
+    def type_all(change: str) -> None:
+        for text in commands:
+            for shown, own in names.items():
+                text = text.replace(shown, own)
+            program, *options = shlex.split(text.replace("--add", change))
+            command = java(Tools(), {"kafka-acls": "org.apache.kafka.tools.AclCommand"}[program], *options)
+            subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    await settles(operator.attempt, "allow the operator's user")
+    type_all("--add")
+    try:
+        await settles(operator.attempt, "^done$")
+    finally:
+        type_all("--remove --force")
 
 
 @pytest.mark.parametrize(

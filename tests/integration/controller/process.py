@@ -23,15 +23,18 @@ from tests.integration.controller.bench import ROOT, install_rights, until
 
 
 class OperatorProcess:
-    """`python -m shardherd operator` under the chart's service account, in a namespace of its own. `options` are helm's."""
+    """`python -m shardherd operator` under the chart's service account, in a namespace of its own. `options` are helm's.
 
-    def __init__(self, cluster: Cluster, namespace: str, folder: Path, *options: str) -> None:
+    With the token of an account it runs under that one, and installs no rights.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path, *options: str, token: str = "") -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
         self.log = folder / "operator.log"
         self._kubeconfig = folder / "kubeconfig"
-        user = {"name": "operator", "user": {"token": install_rights(cluster, namespace, *options)}}
+        user = {"name": "operator", "user": {"token": token or install_rights(cluster, namespace, *options)}}
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         config["users"] = [user]
         config["contexts"][0]["context"]["user"] = "operator"

@@ -63,6 +63,20 @@ def test_an_archive_has_the_image_by_name_and_every_file_under_its_digest(tmp_pa
     assert b"one" in blobs.values()
 
 
+def test_docker_finds_the_same_files_by_a_list_of_its_own(tmp_path: Path) -> None:
+    inside = files(write(built(tmp_path / "oci"), SOURCE, "operator", tmp_path))
+    (named,) = json.loads(inside["index.json"])["manifests"]
+    content = json.loads(inside[f"blobs/{named['digest'].replace(':', '/')}"])
+    config, *layers = (each["digest"].replace(":", "/") for each in (content["config"], *content["layers"]))
+    assert json.loads(inside["manifest.json"]) == [
+        {
+            "Config": f"blobs/{config}",
+            "RepoTags": ["localhost/shardherd/operator:1.2.3"],
+            "Layers": [f"blobs/{layer}" for layer in layers],
+        }
+    ]
+
+
 def test_its_labels_say_what_it_is_and_of_which_commit(tmp_path: Path) -> None:
     inside = files(write(built(tmp_path / "oci"), SOURCE, "spark", tmp_path))
     (configuration,) = [json.loads(content) for content in inside.values() if b'"architecture"' in content]

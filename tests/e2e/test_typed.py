@@ -1,0 +1,62 @@
+"""What the documentation says to type and only a kubelet answers: logs, programs in pods, ports that are forwarded."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from dev.demo.kube import is_ready
+from dev.demo.lab import SYSTEM, Lab
+from tests.e2e.groups import FAULTS
+from tests.e2e.plain import Plain, prepare, reading
+from tests.harness.typed import NODE, Command, of
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def group(installed: Lab) -> Iterator[Plain]:
+    """A group that reads, in the place of those that the documentation names."""
+    prepare(installed)
+    with reading(installed, "typed", consumers=1, shards=2) as group:
+        group.until("has a ready pod", lambda: all(is_ready(pod) for pod in group.pods()) and group.pods(), 120)
+        yield group
+
+
+def filled(command: Command, group: Plain) -> str:
+    """A command about this group."""
+    text = re.sub(r"-n (streams|shop)\b", f"-n {FAULTS}", command.text)
+    return re.sub(r"\b(clickstream|clicks)(?=-0|\b)", group.name, text).removesuffix(" &")
+
+
+@pytest.mark.parametrize("command", list({each.text: each for each in of(NODE)}.values()), ids=str)
+def test_what_needs_a_node_does_what_the_page_says(command: Command, group: Plain, installed: Lab) -> None:
+    tools = installed.cluster.tools
+    environment = {**installed.cluster.environment(), "PATH": f"{tools.kubectl.parent}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {filled(command, group)}"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    if "port-forward" in command.text:
+        said = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        port = command.text.removesuffix(" &").rpartition(" ")[2]
+        assert re.fullmatch(rf"Forwarding from 127\.0\.0\.1:{port} -> \S+\n", said), said + err
+        return
+    said, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    if command.text.endswith("-o json"):
+        assert group.name in json.dumps(json.loads(said))
+    else:
+        assert SYSTEM in said or group.name in said or "kafka" in said, said
