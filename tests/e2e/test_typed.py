@@ -15,9 +15,10 @@ from dev.demo.kube import is_ready
 from dev.demo.lab import SYSTEM, Lab
 from tests.e2e.groups import FAULTS
 from tests.e2e.plain import Plain, prepare, reading
+from tests.harness.long import long
 from tests.harness.typed import NODE, Command, of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), long]
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from shardherd.ports import SourceUnavailableError
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from tests.harness.kafka import KafkaLab
+from tests.harness.long import long
 from tests.harness.typed import RIGHTS, of
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, sent, whole
@@ -123,6 +124,7 @@ async def test_the_operator_needs_three_rights_and_no_more(operator: Operator, g
     await settles(operator.attempt, "^done$")
 
 
+@long
 async def test_the_commands_of_the_page_give_these_rights(kafka: KafkaLab, operator: Operator, tmp_path: Path) -> None:
     """Typed as the page has them, with names of this test's own."""
     (tmp_path / "admin.properties").write_text(

@@ -20,7 +20,10 @@ from dev.cluster.images import Exported
 from dev.cluster.tools import archive_packages
 from dev.release import checksums, images, packages
 from dev.release.source import working_tree
+from tests.harness.long import long
 from tests.harness.typed import RELEASE, ROOT, Command, of
+
+pytestmark = long
 
 LAYER = b"what is in the image\n"
 

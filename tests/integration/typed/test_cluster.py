@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from dev.cluster import Cluster
+from tests.harness.long import long
 from tests.harness.typed import CLUSTER, ROOT, Command, of
 from tests.integration.typed.desk import SYSTEM, Desk, Outcome
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), long]
 
 Place = tuple[str, int]
 COMMANDS = of(CLUSTER)
