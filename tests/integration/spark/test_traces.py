@@ -9,6 +9,7 @@ import pytest
 
 from dev.cluster import Cluster
 from shardherd.telemetry.tracing import start
+from tests.harness.long import long
 from tests.harness.otlp import Received, collecting
 from tests.integration.spark.drivers import START, Site
 from tests.integration.spark.real import RealCoordinator
@@ -17,6 +18,7 @@ from tests.integration.spark.test_consumers import Stream
 PHASES = {"latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets"}
 
 
+@long
 def test_a_micro_batch_can_be_followed_from_the_driver_into_the_commit_of_its_offsets(
     tmp_path: Path, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
