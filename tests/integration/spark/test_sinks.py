@@ -92,6 +92,7 @@ def each_record_once(
     assert third.terminate() == 0
 
 
+@long
 def test_a_delta_table_has_each_record_once(site: Site, coordinator: ScriptedCoordinator, topic: str) -> None:
     table = site.folder / "table"
 
