@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,11 +57,14 @@ INSTALL = "pip install 'dist/shardherd-0.1.0-py3-none-any.whl[local,spark,cli]'"
 def installed(folder: Path) -> Path:
     """The programs of a fresh environment that has what README.md installs on one machine, from a `dist/` that is made here.
 
-    The packages that it stands on are those of the lock files: README's command then finds all of them there, or fails.
+    The packages that it stands on are those of the lock files: README's command then finds all of them, or fails. Spark is
+    the one that runs the tests, by a link, as it comes as source and takes minutes to build.
     """
     assert INSTALL in COMMANDS
     packages.build(working_tree(ROOT, os.environ), folder / "dist")
-    locks = [part for name in ("cli", "spark") for part in ("-r", str(ROOT / "requirements" / f"{name}.lock"))]
+    locked = "".join((ROOT / "requirements" / f"{name}.lock").read_text() for name in ("cli", "spark"))
+    entries = re.split(r"\n(?=\S)", re.sub(r"^\s*#.*\n?", "", locked, flags=re.MULTILINE).strip())
+    (folder / "packages.lock").write_text("\n".join(each for each in entries if not each.startswith("pyspark==")))
     environment = {
         **{name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
         "VIRTUAL_ENV": str(folder / "environment"),
@@ -73,7 +77,11 @@ def installed(folder: Path) -> Path:
         assert done.returncode == 0, done.stderr[-4000:]
 
     run("venv", "--python", "3.11", "environment")
-    run("pip", "install", "--no-deps", "--require-hashes", *locks)
+    run("pip", "install", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", "packages.lock")
+    (packages_folder,) = (folder / "environment" / "lib").glob("python3*/site-packages")
+    spark = distribution("pyspark")
+    for name in {file.parts[0] for file in spark.files or () if file.parts[0].startswith("pyspark")}:
+        (packages_folder / name).symlink_to(str(spark.locate_file(name)))
     run(*INSTALL.replace("'", "").split(), "--offline")
     return folder / "environment" / "bin"
 
