@@ -1,5 +1,5 @@
-"""Where the documentation's commands are typed: a checkout with what `make release` makes, and a shell whose kubectl, helm and
-shardherd are the real ones and lead to a real API server.
+"""Where the documentation's commands are typed: a checkout with what `make release` makes, and a shell whose kubectl and helm
+are the real ones and lead to a real API server, and whose shardherd is loaded once.
 
 There is no node. Pods of the chart's Deployment are said to be ready; what they would run is one operator, a process of this
 machine with the environment that the chart gives it. Pods of groups are played, by plain consumers. Asserts nothing.
@@ -36,6 +36,7 @@ from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from tests.harness.kubelet import PlayedKubelet
 from tests.harness.played import PlayedNode
+from tests.harness.preloaded import Preloaded
 from tests.harness.typed import ROOT, Command
 from tests.integration.controller.bench import fill_topic
 from tests.integration.controller.process import OperatorProcess
@@ -99,6 +100,7 @@ class Desk:
         self.outcomes: dict[Command, Outcome] = {}
         """How each command ended that was typed."""
         self._bin = folder / "bin"
+        self._preloaded = Preloaded(folder / "preloaded")
         self._logs = folder
         self._stack = contextlib.ExitStack()
 
@@ -112,6 +114,7 @@ class Desk:
         self._bin.mkdir()
         for name, program in (("kubectl", self.cluster.tools.kubectl), ("helm", self.cluster.tools.helm)):
             (self._bin / name).symlink_to(program)
+        self._stack.enter_context(self._preloaded)
         self.api = KubernetesApi.from_kubeconfig(self.cluster.kubeconfig)
         self._stack.callback(self.api.close)
         self._stack.callback(self._clear)
@@ -237,7 +240,7 @@ class Desk:
         done = subprocess.run(
             ["bash", "-c", "\n".join(lines)],
             cwd=self._folder(commands[0].page),
-            env=environment,
+            env={**environment, "PATH": f"{self._preloaded.bin}:{environment['PATH']}"},
             capture_output=True,
             text=True,
             timeout=300,
