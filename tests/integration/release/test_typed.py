@@ -76,10 +76,11 @@ def environment(checkout: Path) -> dict[str, str]:
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(made)], check=True)
     pip = made / "bin" / "pip"
     # As nothing of a lock's hashes is known of a wheel that was just made, versions alone hold: no other is in the cache.
-    # Spark comes as source: what dev/bootstrap built is taken, if it is asked for in the same way.
+    # Spark comes as source: what dev/bootstrap built is taken, if it is asked for in the same way and no registry for news.
     spark = '--config-settings-package "pyspark:--build-option=--compression=stored"'
     tools = f'--build-constraints "{ROOT / "requirements" / "build.lock"}"'
-    pip.write_text(f'#!/bin/sh\nexec "{uv}" pip "$@" {tools} {spark}\n')
+    call = f'"{uv}" pip "$@" {tools} {spark}'
+    pip.write_text(f"#!/bin/sh\n{call} --offline --quiet || exec {call}\n")
     pip.chmod(0o755)
     constraints = checkout / "constraints.txt"
     locked = (ROOT / "requirements" / "dev.lock").read_text().splitlines()
@@ -89,6 +90,7 @@ def environment(checkout: Path) -> dict[str, str]:
         "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
         "VIRTUAL_ENV": str(made),
         "UV_CONSTRAINT": str(constraints),
+        "UV_LINK_MODE": "symlink",
         "UV_SYSTEM_CERTS": "1",
     }
 
