@@ -100,6 +100,9 @@ RIGHTS = "tests/integration/brokers/test_rights.py::test_the_commands_of_the_pag
 LAPTOP = (
     "tests/integration/local/test_laptop.py::test_every_command_of_the_page_does_what_it_says_with_the_clickstream_application"
 )
+TOLD = "tests/integration/local/test_told.py::"
+FROM_THERE = "is_named_and_read_from_where_its_user_says"
+ENDED = "is_named_and_ended_by_hand_and_started_anew"
 
 RULES = (
     # make: each target is what some test runs by the same functions.
@@ -122,6 +125,10 @@ RULES = (
     Rule(r"^mvn ", reason="it fetches 690 MB; the version in the page is compared with Spark's"),
     # One machine.
     Rule(r"^shardherd local ", LAPTOP, page="laptop"),
+    Rule(r"^shardherd (pause|resume|offsets reset|lag) --local", f"{TOLD}test_a_topic_that_was_made_again_{FROM_THERE}"),
+    Rule(r"^shardherd local apply ", f"{TOLD}test_a_topic_that_has_grown_beyond_what_is_allowed_says_which_limit_to_raise"),
+    Rule(r"^shardherd \w+ --local\b|^shardherd local ", f"{TOLD}test_a_consumer_that_was_stopped_{ENDED}"),
+    Rule(r"^shardherd run .*--coordinator ", "tests/unit/worker/test_page.py::test_the_command_is_one"),
     Rule(r"^shardherd run ", "tests/integration/local/test_alone.py::test_the_clickstream_application_runs_by_itself"),
     # A broker with rights.
     Rule(r"^kafka-acls ", RIGHTS),

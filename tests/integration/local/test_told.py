@@ -91,6 +91,7 @@ def test_a_consumer_that_was_stopped_is_named_and_ended_by_hand_and_started_anew
 
     person.types("shardherd local kill clickstream-0")
     person.is_well()
+    assert "clickstream-0" in person.types("shardherd local logs clickstream-0")
 
 
 def test_a_topic_that_was_made_again_is_named_and_read_from_where_its_user_says(person: Person) -> None:

@@ -26,16 +26,32 @@ BLOCKS: Mapping[Place, list[Command]] = {
     place: list(commands) for place, commands in itertools.groupby(COMMANDS, lambda each: (each.page, each.block))
 }
 
-SIZING, README, INSTALL, APPLY = ("docs/sizing.md", 2), ("README.md", 7), ("docs/install.md", 1), ("docs/quickstart.md", 6)
-EXAMPLE, RESTARTS, TOKEN = ("spark_apps/clickstream/README.md", 1), ("docs/install.md", 3), ("docs/security.md", 1)
-"""What is done first, each in a cluster as the page expects it, and what replaces the operator's pods, last."""
-RESTORE, CLICKS = ("docs/day-two.md", 9), "docs/command-line.md"
-UNINSTALL, DELETE = "helm uninstall ", "kubectl delete shcg "
+UNINSTALL, DELETE, CLICKS = "helm uninstall ", "kubectl delete shcg ", "docs/command-line.md"
+
+
+def block(page: str, command: str) -> Place:
+    """The block of a page that has a command which begins so."""
+    (found,) = {
+        (each.page, each.block) for each in COMMANDS if each.block and each.page == page and each.text.startswith(command)
+    }
+    return found
 
 
 def alone(command: str) -> list[Command]:
     """A command of the text, by how it begins."""
     return [each for each in COMMANDS if not each.block and each.text.startswith(command)]
+
+
+def _changes_the_operator(command: Command) -> bool:
+    """Whether it replaces the operator's pods. The page is on already."""
+    return bool(re.match(r"helm upgrade |kubectl rollout restart ", command.text)) and "page.enabled" not in command.text
+
+
+SIZING, README, INSTALL = (block(page, "helm install") for page in ("docs/sizing.md", "README.md", "docs/install.md"))
+APPLY, EXAMPLE = (block(page, "kubectl apply") for page in ("docs/quickstart.md", "spark_apps/clickstream/README.md"))
+RESTORE = block("docs/day-two.md", "offsets=")
+UPGRADES = tuple(place for place in BLOCKS if place[1] and any(_changes_the_operator(each) for each in BLOCKS[place]))
+"""What is done first, each in a cluster as the page expects it, and what replaces the operator's pods, last."""
 
 
 def play(desk: Desk) -> None:
@@ -53,7 +69,7 @@ def play(desk: Desk) -> None:
     desk.type(BLOCKS[APPLY])
     desk.type(BLOCKS[EXAMPLE])
     desk.await_ready("shop", "clicks")
-    apart = (SIZING, README, INSTALL, APPLY, EXAMPLE, RESTARTS, TOKEN)
+    apart = (SIZING, README, INSTALL, APPLY, EXAMPLE, *UPGRADES)
     rest = [place for place in BLOCKS if place not in apart and place[1]]
     of_clicks = [place for place in rest if place[0] == CLICKS]
 
@@ -72,8 +88,8 @@ def play(desk: Desk) -> None:
         if not command.text.startswith((UNINSTALL, DELETE)):
             desk.type([command])
     desk.type(alone(DELETE))
-    desk.type(BLOCKS[TOKEN])
-    desk.type(BLOCKS[RESTARTS])
+    for place in UPGRADES:
+        desk.type(BLOCKS[place])
 
 
 @pytest.fixture(scope="module")
