@@ -32,9 +32,9 @@ from dev.cluster.postgresql import PostgreSQL
 from shardherd.spark.sinks import postgresql as make
 from shardherd.spark.sinks.exactly_once import Writings
 from shardherd.spark.sinks.frames import ColumnsError
-from shardherd.spark.sinks.positions import GapError, SinkError, StaleWriterError
+from shardherd.spark.sinks.positions import GapError, SinkError, StaleWriterError, TableError
 from shardherd.spark.sinks.postgresql_rows import CopyJob, copy_rows
-from shardherd.spark.sinks.postgresql_table import PostgreSQLSink, TableError
+from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
 from shardherd.spark.sinks.rows import StrangeRowsError
 from tests.harness.long import LONG
 from tests.harness.micro_batches import GROUP, A, B, of, records

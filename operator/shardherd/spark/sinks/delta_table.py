@@ -39,10 +39,9 @@ from pyspark.sql.types import (
 from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.delta_files import FILES_DDL, FileJob, write_files
-from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings, write_once
-from shardherd.spark.sinks.frames import ColumnsError, refused, stored_columns
-from shardherd.spark.sinks.positions import Pending, SinkError, Stored
-from shardherd.spark.sinks.rows import SHARD
+from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings
+from shardherd.spark.sinks.frames import ColumnsError, refused, still_wanted, stored_columns
+from shardherd.spark.sinks.positions import Pending, Stored, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,10 +93,6 @@ OF_NULLS = frozenset({"nullable", "containsNull", "valueContainsNull"})
 """What JSON calls it where a value may be null."""
 
 
-class TableError(SinkError):
-    """A table that this sink cannot write to. Says why and what to do."""
-
-
 class NewFile(NamedTuple):
     """A file as its task tells of it: `partition` and `stats` are JSON."""
 
@@ -134,8 +129,7 @@ class DeltaSink:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
 
         def by_tasks(job: FileJob) -> Iterable[Sequence[Any]]:
-            # Shards that the table has as a whole are not even sent to the workers.
-            fresh = frame if len(job.wanted) == len(job.ranges) else frame.where(frame[SHARD].isin(*job.wanted))
+            fresh = still_wanted(frame, job.wanted, job.ranges)
             return map_in_arrow(fresh, lambda batches: write_files(batches, job), FILES_DDL).collect()
 
         self.write_by(by_tasks, frame.schema, ranges)
@@ -149,9 +143,7 @@ class DeltaSink:
         if not ranges:
             return
         about = f"the Delta table {self.table}" + (f" by the sink {self.name!r}" if self.name else "")
-        self.writings.check(about, ranges)
-        write_once(_Store(self, table, writer, stored, ranges), ranges, accept_gaps=self.accept_gaps)
-        self.writings.done(about, ranges)
+        self.writings.write(about, _Store(self, table, writer, stored, ranges), ranges, accept_gaps=self.accept_gaps)
 
     def app_id(self, ranges: BatchRanges, shard: str) -> str:
         """The application id of a shard's transactions: no other group, and no other sink of this one, has the same."""

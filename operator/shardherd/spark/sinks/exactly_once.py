@@ -1,8 +1,9 @@
 """Writes a micro-batch to a store so that each record stands there once, whatever was tried before and whoever tries too.
 
-`delta` and `postgresql` call `write_once` with their store. It reads the positions, has the rest written, and tries again from
-new positions when somebody else was faster, or when nobody knows whether a commit has happened: the positions tell. It starts
-no Spark job and knows no table; what is still to be written is decided by `positions`.
+`delta` and `postgresql` call `Writings.write` with their store, which calls `write_once`. It reads the positions, has the
+rest written, and tries again from new positions when somebody else was faster, or when nobody knows whether a commit has
+happened: the positions tell. It starts no Spark job and knows no table; what is still to be written is decided by
+`positions`.
 """
 
 from __future__ import annotations
@@ -73,6 +74,12 @@ class Writings:
     def done(self, sink: str, ranges: BatchRanges) -> None:
         """This sink has all of this micro-batch."""
         self._last[sink] = Running(ranges.run, ranges.batch_id)
+
+    def write(self, sink: str, store: Store, ranges: BatchRanges, *, accept_gaps: bool) -> None:
+        """`write_once`, to a sink that was not written in this micro-batch yet. Raises SinkError too if it was."""
+        self.check(sink, ranges)
+        write_once(store, ranges, accept_gaps=accept_gaps)
+        self.done(sink, ranges)
 
 
 WRITINGS = Writings()

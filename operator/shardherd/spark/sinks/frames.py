@@ -1,17 +1,22 @@
 """What a sink asks of a DataFrame before it writes: the columns by which its rows are known, and types that it can write.
 
-`delta` and `postgresql` call it on the driver. It looks at the schema alone and starts no job.
+`delta` and `postgresql` call it on the driver, also for the rows that are left to write. It starts no job.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
+from pyspark.sql import functions
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from shardherd.spark.sinks.positions import SinkError
 from shardherd.spark.sinks.rows import OFFSET, SHARD
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class ColumnsError(SinkError):
@@ -44,6 +49,11 @@ def stored_columns(schema: StructType, leave_out: Collection[str]) -> StructType
     if not kept:
         raise ColumnsError("leave_out names every column of the DataFrame: nothing would be written")
     return StructType(kept)
+
+
+def still_wanted(frame: DataFrame, wanted: Collection[str], ranges: Collection[str]) -> DataFrame:
+    """The rows of these shards: of those that the sink has as a whole, none is even sent to the workers."""
+    return frame if len(wanted) == len(ranges) else frame.where(functions.col(SHARD).isin(*wanted))
 
 
 def refused(fields: Sequence[StructField], why: str) -> ColumnsError:

@@ -18,6 +18,10 @@ class SinkError(RuntimeError):
     """A micro-batch cannot be written so that each record stands there once. Says why and what to do."""
 
 
+class TableError(SinkError):
+    """A table that a sink cannot write to. Says why and what to do."""
+
+
 class GapError(SinkError):
     """The micro-batch begins above the sink's position: records between the two would be missing."""
 

@@ -57,6 +57,14 @@ class CopyJob:
     wanted: Mapping[str, Pending]
 
 
+def connected(conninfo: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """A connection that the server ends if we stand still within a transaction."""
+    connection = psycopg.connect(conninfo, application_name="shardherd")
+    connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(IDLE_LIMIT))
+    connection.commit()
+    return connection
+
+
 def name_of(table: str) -> sql.Identifier:
     """A table's name, with its schema if it has one, as SQL has it."""
     return sql.Identifier(*table.split("."))
@@ -100,8 +108,7 @@ def copy_rows(batches: Iterable[pa.RecordBatch], job: CopyJob) -> Iterator[pa.Re
     if first is None:
         return
     conflict = ""
-    with psycopg.connect(job.conninfo, application_name="shardherd") as connection, connection.cursor() as cursor:
-        cursor.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(IDLE_LIMIT))
+    with connected(job.conninfo) as connection, connection.cursor() as cursor:
         copy = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv, ENCODING 'UTF8')").format(
             name_of(job.table), sql.SQL(", ").join(map(sql.Identifier, job.columns))
         )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg import errors, sql
 from pyspark.sql import functions
 from pyspark.sql.types import (
@@ -36,10 +35,10 @@ from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import ShardId
 from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks.arrow_map import map_in_arrow
-from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings, write_once
-from shardherd.spark.sinks.frames import ColumnsError, refused, stored_columns
-from shardherd.spark.sinks.positions import Pending, SinkError, Stored
-from shardherd.spark.sinks.postgresql_rows import IDLE_LIMIT, WRITTEN_DDL, CopyJob, copy_rows, move, name_of, parameters
+from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings
+from shardherd.spark.sinks.frames import ColumnsError, refused, still_wanted, stored_columns
+from shardherd.spark.sinks.positions import Pending, Stored, TableError
+from shardherd.spark.sinks.postgresql_rows import WRITTEN_DDL, CopyJob, connected, copy_rows, move, name_of, parameters
 from shardherd.spark.sinks.rows import SHARD
 from shardherd.spark.task_planning import plan_tasks
 
@@ -73,10 +72,6 @@ FENCE = (
     " WHERE sink = %(sink)s AND group_uid = %(group)s AND shard = %(shard)s AND epoch < %(epoch)s"
 )
 """From now on no older grant writes this shard."""
-
-
-class TableError(SinkError):
-    """A table that this sink cannot write to. Says why and what to do."""
 
 
 Writer = Callable[[CopyJob], Iterable[Sequence[Any]]]
@@ -121,24 +116,17 @@ class PostgreSQLSink:
         if not ranges:
             return
         about = f"the table {self.table}" + (f" by the sink {self.name!r}" if self.name else "")
-        self.writings.check(about, ranges)
-        write_once(_Store(self, writer, tuple(stored.names), ranges), ranges, accept_gaps=self.accept_gaps)
-        self.writings.done(about, ranges)
+        store = _Store(self, writer, tuple(stored.names), ranges)
+        self.writings.write(about, store, ranges, accept_gaps=self.accept_gaps)
 
     @property
     def sink(self) -> str:
         """Whose positions they are, beside the group's."""
         return f"{self.table}/{self.name}" if self.name else self.table
 
-    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        connection = psycopg.connect(self.conninfo, application_name="shardherd")
-        connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(IDLE_LIMIT))
-        connection.commit()
-        return connection
-
     def _look(self, stored: StructType) -> None:
         """Whether the table is there with these columns; and make that of the positions."""
-        with self.connect() as connection:
+        with connected(self.conninfo) as connection:
             try:
                 found = connection.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(name_of(self.table))).description
             except errors.UndefinedTable as error:
@@ -172,7 +160,7 @@ class _Store:
     def positions(self) -> Mapping[str, Stored]:
         every = {shard: Pending(each.start, each.stop, each.epoch, None) for shard, each in self._ranges.items()}
         table = name_of(self._sink.positions)
-        with self._sink.connect() as connection, connection.cursor() as cursor:
+        with connected(self._sink.conninfo) as connection, connection.cursor() as cursor:
             cursor.executemany(sql.SQL(FENCE).format(positions=table), parameters(self._job(every), every))
             connection.commit()
             found = cursor.execute(
@@ -193,7 +181,7 @@ class _Store:
         if not empty:
             return
         # No row was made of their records, but they are done with.
-        with self._sink.connect() as connection, connection.cursor() as cursor:
+        with connected(self._sink.conninfo) as connection, connection.cursor() as cursor:
             if not move(cursor, job, empty):
                 connection.rollback()
                 raise ConflictError(f"positions of {', '.join(sorted(empty))} were moved by another writer")
@@ -209,7 +197,7 @@ class _Store:
 def shard_by_shard(frame: DataFrame, job: CopyJob) -> DataFrame:
     """The rows with all of each shard in one task: a position can be moved only when all rows below it are there."""
     slots = frame.sparkSession.sparkContext.defaultParallelism
-    fresh = frame if len(job.wanted) == len(job.ranges) else frame.where(functions.col(SHARD).isin(*job.wanted))
+    fresh = still_wanted(frame, job.wanted, job.ranges)
     tasks = plan_tasks({ShardId(shard): ReadRange(each.start, each.stop, 0) for shard, each in job.wanted.items()}, slots)
     if len(tasks) == 1:
         return fresh.coalesce(1)

@@ -30,10 +30,10 @@ from pyspark.sql.types import (
 from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks import delta
 from shardherd.spark.sinks.delta_files import FileJob, statistics, write_files
-from shardherd.spark.sinks.delta_table import DeltaSink, TableError
+from shardherd.spark.sinks.delta_table import DeltaSink
 from shardherd.spark.sinks.exactly_once import ConflictError, Writings
 from shardherd.spark.sinks.frames import ColumnsError
-from shardherd.spark.sinks.positions import GapError, SinkError
+from shardherd.spark.sinks.positions import GapError, SinkError, TableError
 from shardherd.spark.sinks.rows import StrangeRowsError
 from tests.harness.long import LONG
 from tests.harness.micro_batches import GROUP, A, B, of, records
