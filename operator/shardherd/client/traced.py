@@ -18,10 +18,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from shardherd.consumer.ports import Coordinator
 from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, Heartbeat, HeartbeatReply, Leave
+from shardherd.telemetry.spans import GIVEN_UP, OK, about
 
 T = TypeVar("T")
-
-OK, GIVEN_UP = "ok", "given up"
 
 
 class Carried(Protocol):
@@ -63,37 +62,29 @@ class TracedCoordinator:
         self._carried = carried
 
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
-        about = {
-            "shardherd.heartbeat": heartbeat.seq,
-            "shardherd.shards.held": len(heartbeat.held),
-            "shardherd.phase": heartbeat.phase.value if heartbeat.phase is not None else "",
-            "shardherd.wait": wait,
-        }
         links = self._carried.by_heartbeat()
         call = self._coordinator.heartbeat(heartbeat, wait)
-        return await self._spanned("heartbeat", heartbeat.consumer, about, call, links=links)
+        return await self._spanned("heartbeat", {**about(heartbeat), "shardherd.wait": wait}, call, links=links)
 
     async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
         parent, links = self._carried.by_checkpoint(request)
-        about = {"shardherd.shards": len(request.checkpoints)}
         call = self._coordinator.checkpoint(request)
-        reply = await self._spanned("checkpoint", request.consumer, about, call, parent, links)
+        reply = await self._spanned("checkpoint", about(request), call, parent, links)
         self._carried.answered(request, reply)
         return reply
 
     async def leave(self, leave: Leave) -> None:
-        await self._spanned("leave", leave.consumer, {}, self._coordinator.leave(leave))
+        await self._spanned("leave", about(leave), self._coordinator.leave(leave))
 
     async def _spanned(
         self,
         name: str,
-        consumer: str,
-        about: Mapping[str, Any],
+        said: Mapping[str, Any],
         call: Awaitable[T],
         parent: Context | None = None,
         links: Sequence[Link] = (),
     ) -> T:
-        attributes = {"shardherd.group": self._group, "shardherd.consumer": consumer, **about}
+        attributes = {"shardherd.group": self._group, **said}
         span = self._tracer.start_span(
             name, Context() if parent is None else parent, SpanKind.CLIENT, attributes=attributes, links=links
         )

@@ -23,8 +23,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from shardherd.core.group.decisions import Decision
 from shardherd.core.group.journal import SHARDS, Put
 from shardherd.core.model.errors import ShardherdError
-from shardherd.core.model.nouns import CheckpointRequest, GroupIdentity, Heartbeat, Leave, Offset, ShardId
+from shardherd.core.model.nouns import CheckpointRequest, GroupIdentity, Offset, ShardId
 from shardherd.core.model.requests import Request
+from shardherd.telemetry.spans import GIVEN_UP, OK, about
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Decide = Callable[[Request, float], Decision]
@@ -34,8 +35,6 @@ NAMES = {"heartbeat": "heartbeat", "checkpoints": "checkpoint", "leave": "leave"
 
 UNTRACED = (401, 429)
 """Answers to callers of whom nothing is known, and to those who call too often: they must not decide what is sent away."""
-
-OK, GIVEN_UP = "ok", "given up"
 
 
 @dataclass(eq=False, slots=True)
@@ -106,7 +105,7 @@ class RequestTraces:
         traced.request = request
         # Whoever has it in hand knows no more of it than that it is the same; it lives as long as it is listed here.
         self._asked[id(request)] = traced
-        traced.span.set_attributes(_about(request))
+        traced.span.set_attributes(about(request))
 
     def deciding(self, group: GroupIdentity, decide: Decide, /) -> Decide:
         """The same decisions, with a span for those that were asked for by a traced request."""
@@ -221,23 +220,6 @@ class RequestTraces:
         if attributes["shardherd.outcome"] != OK:
             span.set_status(Status(StatusCode.ERROR))
         span.end(self._now())
-
-
-def _about(request: Request) -> dict[str, Any]:
-    """What a span says of a request."""
-    match request:
-        case Heartbeat():
-            return {
-                "shardherd.consumer": request.consumer,
-                "shardherd.heartbeat": request.seq,
-                "shardherd.shards.held": len(request.held),
-                "shardherd.phase": request.phase.value if request.phase is not None else "",
-            }
-        case CheckpointRequest():
-            return {"shardherd.consumer": request.consumer, "shardherd.shards": len(request.checkpoints)}
-        case Leave():
-            return {"shardherd.consumer": request.consumer}
-    return {}
 
 
 def _of_answer(status: int, body: bytes, call: str) -> dict[str, Any]:
