@@ -5,16 +5,14 @@ Read once by `application`; everything else gets the parsed value. It holds no d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.core.model.security import Security
-from shardherd.source.security.environment import KafkaEnvironmentError, read_access
+from shardherd.source.security.environment import VariableError, json_object, read_access
 
 REQUIRED = (
     "SHARDHERD_GROUP",
@@ -123,21 +121,10 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
     def seconds(name: str, default: float) -> float:
         return whole(name, round(default * 1000)) / 1000
 
-    def json_object(name: str) -> dict[str, Any]:
-        try:
-            found = json.loads(environment.get(name) or "{}")
-        except ValueError as error:
-            raise NotInPodError(f"{name} must be a JSON object: {error}") from error
-        if not isinstance(found, dict):
-            raise NotInPodError(f"{name} must be a JSON object, not {type(found).__name__}")
-        return found
-
-    def mapping(name: str) -> dict[str, str]:
-        return {str(key): str(value) for key, value in json_object(name).items()}
-
     try:
         kafka = read_access(environment)
-    except KafkaEnvironmentError as error:
+        spark_conf = {key: str(value) for key, value in json_object(environment, "SHARDHERD_SPARK_CONF").items()}
+    except VariableError as error:
         raise NotInPodError(str(error)) from error
     drain_timeout = seconds("SHARDHERD_DRAIN_TIMEOUT_MS", 60)
     namespace, group = environment["SHARDHERD_NAMESPACE"], environment["SHARDHERD_GROUP"]
@@ -166,7 +153,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         security=kafka.security,
         read_committed=kafka.read_committed,
         grace_period=seconds("SHARDHERD_GRACE_PERIOD_MS", drain_timeout + 30),
-        spark_conf=mapping("SHARDHERD_SPARK_CONF"),
+        spark_conf=spark_conf,
         checkpoint_path=environment["SHARDHERD_CHECKPOINT_PATH"],
         driver_host=environment.get("SHARDHERD_DRIVER_HOST", ""),
         driver_cores=whole("SHARDHERD_DRIVER_CORES", 1),

@@ -19,7 +19,7 @@ from shardherd.source.security.environment import (
     ISOLATION,
     SECURITY,
     KafkaAccess,
-    KafkaEnvironmentError,
+    VariableError,
     read_access,
 )
 from shardherd.source.security.kafka_settings import KafkaSettingError, check, security_of
@@ -76,7 +76,7 @@ def place(
     }
     try:
         access = read_access(environment)
-    except KafkaEnvironmentError as error:
+    except VariableError as error:
         raise InvalidRequestError(str(error)) from error
     if not access.bootstrap_servers:
         raise InvalidRequestError(f"nobody has said where Kafka is: give bootstrap, or set {BOOTSTRAP}")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardherd.core.model.errors import ConsumerStoppedError, InvalidRequestError
+from shardherd.source.security.environment import VariableError, json_object
 from shardherd.telemetry import logs
 from shardherd.worker.options import Options, WorkerOptionError
 from shardherd.worker.worker import READING_ERRORS, Factory, Worker
@@ -40,8 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     name: str = parser.parse_args(arguments).processor
     logs.configure(os.environ.get("SHARDHERD_LOG_FORMAT", "text"), os.environ.get("SHARDHERD_LOG_LEVEL", "INFO").upper())
     try:
-        Worker(find(name), options=options_in(os.environ), kafka=json.loads(os.environ.get(KAFKA, "{}"))).run()
-    except (UnknownProcessorError, WorkerOptionError, InvalidRequestError) as error:
+        Worker(find(name), options=options_in(os.environ), kafka=json_object(os.environ, KAFKA)).run()
+    except (UnknownProcessorError, WorkerOptionError, InvalidRequestError, VariableError) as error:
         print(f"shardherd: {error}", file=sys.stderr)
         return MISUSED
     except (ConsumerStoppedError, *READING_ERRORS) as error:

@@ -103,6 +103,8 @@ def test_what_makes_no_sense_on_the_command_line_is_refused(
         ("Clicks", {"WORKER_FAIL_ON_DATA_LOSS": "no"}, "SHARDHERD_WORKER_FAIL_ON_DATA_LOSS must be true or false, not 'no'"),
         ("Clicks", {"WORKER_STARTINGOFFSETS": "x"}, "SHARDHERD_WORKER_STARTINGOFFSETS names no option of a worker; they are"),
         ("Clicks", {"WORKER_KAFKA": '{"group.id": "x"}'}, "kafka.group.id has no meaning here"),
+        ("Clicks", {"WORKER_KAFKA": "acks=all"}, "shardherd: SHARDHERD_WORKER_KAFKA must be a JSON object: Expecting value"),
+        ("Clicks", {"WORKER_KAFKA": "[]"}, "shardherd: SHARDHERD_WORKER_KAFKA must be a JSON object, not list"),
     ],
 )
 def test_what_cannot_run_is_refused(

@@ -1,4 +1,4 @@
-"""How Kafka is reached, from environment variables that the controller sets in a group's pods.
+"""How Kafka is reached, from environment variables that the controller sets in a group's pods; and how any of them has JSON.
 
 Read by a Spark driver (`spark.pod`) and by a worker (`worker.place`). It opens no connection and reads no file.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shardherd.core.model.security import Security, SecurityError
 from shardherd.source.security.kafka_settings import ISOLATION_LEVELS
@@ -17,7 +18,7 @@ SECURITY = "SHARDHERD_KAFKA_SECURITY"
 ISOLATION = "SHARDHERD_KAFKA_ISOLATION_LEVEL"
 
 
-class KafkaEnvironmentError(ValueError):
+class VariableError(ValueError):
     """A variable cannot be used. Names it."""
 
 
@@ -31,25 +32,30 @@ class KafkaAccess:
 
 
 def read_access(environment: Mapping[str, str]) -> KafkaAccess:
-    """What the variables say; without brokers if they name none. Raises KafkaEnvironmentError."""
+    """What the variables say; without brokers if they name none. Raises VariableError."""
     return KafkaAccess(environment.get(BOOTSTRAP, ""), _security(environment), _read_committed(environment))
+
+
+def json_object(environment: Mapping[str, str], name: str) -> dict[str, Any]:
+    """The JSON object in a variable; an empty one if it is not set. Raises VariableError."""
+    try:
+        found = json.loads(environment.get(name) or "{}")
+    except ValueError as error:
+        raise VariableError(f"{name} must be a JSON object: {error}") from error
+    if not isinstance(found, dict):
+        raise VariableError(f"{name} must be a JSON object, not {type(found).__name__}")
+    return found
 
 
 def _security(environment: Mapping[str, str]) -> Security:
     try:
-        found = json.loads(environment.get(SECURITY) or "{}")
-    except ValueError as error:
-        raise KafkaEnvironmentError(f"{SECURITY} must be a JSON object: {error}") from error
-    if not isinstance(found, dict):
-        raise KafkaEnvironmentError(f"{SECURITY} must be a JSON object, not {type(found).__name__}")
-    try:
-        return Security.from_dict(found)
+        return Security.from_dict(json_object(environment, SECURITY))
     except SecurityError as error:
-        raise KafkaEnvironmentError(f"{SECURITY} is wrong: {error}") from error
+        raise VariableError(f"{SECURITY} is wrong: {error}") from error
 
 
 def _read_committed(environment: Mapping[str, str]) -> bool | None:
     level = environment.get(ISOLATION)
     if level and level not in ISOLATION_LEVELS:
-        raise KafkaEnvironmentError(f"{ISOLATION} must be {' or '.join(ISOLATION_LEVELS)}, not {level!r}")
+        raise VariableError(f"{ISOLATION} must be {' or '.join(ISOLATION_LEVELS)}, not {level!r}")
     return ISOLATION_LEVELS[level] if level else None
