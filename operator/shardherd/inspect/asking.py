@@ -8,7 +8,6 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.secrets import contents
 from shardherd.controller.declared import InvalidGroupError, declared
 from shardherd.core.model.nouns import GroupSettings, GroupSpec
 from shardherd.core.planning.listing import identity_of
@@ -48,7 +48,7 @@ class OwnSecrets:
             ) from error
         except ApiUnavailableError as error:
             raise SecretUnavailableError(f"Secret {name!r} in namespace {namespace!r} cannot be read now: {error}") from error
-        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+        return contents(found)
 
 
 def told(api: KubernetesApi, groups: Sequence[Mapping[str, Any]], elsewhere: str = "") -> Iterator[Check]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.ports import CREDENTIALS_LABEL, SecretRefusedError, SecretUnavailableError
@@ -41,7 +42,12 @@ class KubernetesSecrets:
             raise SecretUnavailableError(f"Secret {name!r} in namespace {namespace!r} cannot be read now: {error}") from error
         if (found["metadata"].get("labels") or {}).get(CREDENTIALS_LABEL) != "true":
             raise SecretRefusedError(unlabelled(namespace, name))
-        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+        return contents(found)
+
+
+def contents(secret: Mapping[str, Any]) -> dict[str, bytes]:
+    """What a Secret holds, as the API server shows it."""
+    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
 
 def unlabelled(namespace: str, name: str) -> str:

@@ -22,6 +22,7 @@ from cryptography import x509
 from shardherd.adapters import certificates
 from shardherd.adapters.certificates import BUNDLE, CHAIN, Data
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.secrets import contents
 from shardherd.core.planning.certificates import Lifetimes
 from shardherd.ports import Clock
 
@@ -118,7 +119,7 @@ class ServingCertificate:
 
         Raises ApiError, ApiUnavailableError.
         """
-        data = await self._keep() if self._lifetimes is not None else _data(await self._get())
+        data = await self._keep() if self._lifetimes is not None else contents(await self._get())
         return self._take(data)
 
     async def _get(self) -> Any:
@@ -134,7 +135,7 @@ class ServingCertificate:
         assert self._lifetimes is not None
         while True:
             found = await self._get()
-            data = _data(found)
+            data = contents(found)
             wanted = certificates.rotated(data, self._clock.wall(), self._hosts, self._lifetimes)
             if wanted is None:
                 return data
@@ -191,7 +192,3 @@ class ServingCertificate:
             return int(ssl.ALERT_DESCRIPTION_INTERNAL_ERROR)
         connection.context = self._served
         return None
-
-
-def _data(secret: Any) -> Data:
-    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
