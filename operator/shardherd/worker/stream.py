@@ -62,10 +62,6 @@ class Stream:
         del self._queues[shard]
         self._wake()
 
-    def seek(self, shard: ShardId, position: Offset) -> None:
-        """Read on from another position; what has come is dropped."""
-        self.open(shard, position, self._queues[shard].wake)
-
     def pop(self, shard: ShardId) -> Part | None:
         """What has come first; None if there is nothing."""
         queue = self._queues[shard]

@@ -67,16 +67,18 @@ def test_what_comes_of_a_shard_that_was_closed_or_is_wanted_from_elsewhere_is_dr
     opened(stream, A, B)
     asked = stream.ask(behind=True)
     stream.close(B)
-    stream.seek(A, 7)
+    stream.close(A)
+    opened(stream, A, position=7)
     stream.arrived(asked, [part(A, 0, [0], 1, 9), part(B, 0, [0], 1, 9)])
     assert (stream.pop(A), stream.ask(behind=True)) == (None, {A: Wanted(7, MOST)})
 
 
-def test_going_back_drops_what_waits() -> None:
+def test_a_shard_that_is_held_anew_from_elsewhere_has_nothing_of_what_waited() -> None:
     stream = Stream(8 * MIB)
     opened(stream, A)
     stream.arrived(stream.ask(behind=True), [part(A, 0, [0, 1], 2, 2, 100)])
-    stream.seek(A, 1)
+    stream.close(A)
+    opened(stream, A, position=1)
     assert (stream.pop(A), stream.ask(behind=True)) == (None, {A: Wanted(1, MOST)})
 
 
