@@ -27,6 +27,16 @@ def conditions(play: Play) -> list[str]:
     return [condition.reason for condition in play.view.withheld]
 
 
+def moved_one() -> tuple[Play, Ownership]:
+    """A group of two shards, of which g-1 holds the second under epoch 2; and the ownership of before, when g-0 held both."""
+    play = started(2, 1)
+    older = decode(encode(play.group.ownership))
+    play.beat("g-1")
+    play.beat("g-0", "g-0", "g-1")
+    assert play.consumer("g-1").held == {shard("1"): 2}
+    return play, older
+
+
 def lost(play: Play, count: int) -> None:
     """The ownership is gone, another coordinator takes over, and has looked at the source once."""
     play.lose()
@@ -95,11 +105,8 @@ def test_an_epoch_that_one_consumer_claims_is_above_what_all_others_are_given_la
 
 def test_of_two_claims_the_higher_epoch_is_right_whichever_comes_first() -> None:
     for first, second in (("g-0", "g-1"), ("g-1", "g-0")):
-        play = started(2, 1)
+        play, _ = moved_one()
         zombie = play.consumer("g-0")
-        play.beat("g-1")
-        play.beat("g-0", "g-0", "g-1")
-        assert play.consumer("g-1").held == {shard("1"): 2}
         zombie.held = {shard("0"): 1, shard("1"): 1}
         lost(play, 2)
         play.beat(first, second)
@@ -118,11 +125,8 @@ def test_of_two_claims_the_higher_epoch_is_right_whichever_comes_first() -> None
 def test_no_name_is_given_again_what_it_claimed_while_who_was_granted_it_later_may_still_claim_it(
     how: str, proven: bool
 ) -> None:
-    play = started(2, 1)
+    play, _ = moved_one()
     zombie = play.consumer("g-0")
-    play.beat("g-1")
-    play.beat("g-0", "g-0", "g-1")
-    assert play.consumer("g-1").held == {shard("1"): 2}
     zombie.held = {shard("0"): 1, shard("1"): 1}
     lost(play, 2)
     play.beat("g-0")
@@ -677,16 +681,6 @@ def test_an_older_ownership_is_known_by_an_epoch_that_it_never_gave_too() -> Non
     play.ask(structs.replace(heartbeat, revision=1))
     assert conditions(play) == ["OwnershipRebuilding"]
     assert play.held_by("g-1") == {each.removeprefix("t/") for each in play.consumer("g-1").held}
-
-
-def moved_one() -> tuple[Play, Ownership]:
-    """A group of two shards, of which g-1 holds the second under epoch 2; and the ownership of before, when g-0 held both."""
-    play = started(2, 1)
-    older = decode(encode(play.group.ownership))
-    play.beat("g-1")
-    play.beat("g-0", "g-0", "g-1")
-    assert play.consumer("g-1").held == {shard("1"): 2}
-    return play, older
 
 
 @pytest.mark.parametrize("claimed_first", [False, True])
