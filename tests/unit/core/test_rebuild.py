@@ -330,6 +330,29 @@ def test_shards_that_come_back_once_whoever_was_silent_has_stopped_are_given_awa
     assert (conditions(play), play.holders()) == ([], {"0": "g-1", "1": "g-1", "2": "g-1"})
 
 
+def test_a_shard_that_is_away_for_as_long_as_claims_may_come_comes_back_above_the_epoch_that_was_claimed() -> None:
+    play, _ = moved_one()
+    play.lose()
+    play.discover([info("0")])
+    play.beat("g-0", "g-1")
+    play.wait(SILENT + 1, ["g-0", "g-1"])
+    assert (conditions(play), play.group.ownership.group.epoch_floor) == ([], 2)
+    play.discover(topic(2))
+    play.wait(12.0, ["g-0", "g-1"])
+    assert play.shard("1").owner_epoch == 3
+
+
+def test_a_shard_that_was_claimed_while_it_was_away_and_came_back_unclaimed_is_given_above_that_epoch() -> None:
+    play, _ = moved_one()
+    play.lose()
+    play.discover([info("0")])
+    play.beat("g-0", "g-1")
+    play.die("g-1")
+    play.discover(topic(2))
+    play.wait(SILENT + 1, ["g-0"])
+    assert (conditions(play), play.shard("1").owner_epoch, play.shard("1").holder) == ([], 3, G0)
+
+
 @pytest.mark.parametrize("later", [0.0, SILENT])
 def test_the_next_leader_does_not_doubt_what_was_begun_anew_before_its_shards_came_back(later: float) -> None:
     play = all_away_while_the_ownership_was_lost(1)

@@ -130,15 +130,16 @@ def end_claims(state: State, shard: ShardId, now: float) -> None:
 
 
 def end_if_due(state: State, now: float) -> None:
-    """The time for claims is over: what nobody claimed is free."""
+    """The time for claims is over: what nobody claimed is free. What comes back later begins above what was claimed of it."""
     if not state.record.rebuilding or now < state.clocks.claims_until:
         return
-    state.put_record(rebuilding=False)
-    highest = max((record.owner_epoch for record in state.shards.values()), default=0)
+    claimed = state.clocks.claimed
+    state.put_record(rebuilding=False, epoch_floor=max(state.record.epoch_floor, claimed))
+    highest = max([claimed, *(record.owner_epoch for record in state.shards.values())])
     free = [state.shards[shard] for of in FREE for shard in state.by_state[of]]
     for record in free:
         state.put_shard(record._replace(owner_epoch=highest))
-    state.put_clocks(resumed_at=now)
+    state.put_clocks(resumed_at=now, claimed=0)
     held = len(state.shards) - len(free)
     claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
     state.emit(GroupEvent(OWNERSHIP_REBUILT, f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
@@ -190,7 +191,11 @@ def _has_position(state: State, shard: ShardId) -> bool:
 
 def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: float) -> None:
     record = state.shards.get(shard)
-    if record is None or (record.holder, record.incarnation) == (request.consumer, request.incarnation):
+    if record is None:
+        # Not there for now. Nobody is given it under this epoch again, unless by a claim once it is back.
+        state.put_clocks(claimed=max(state.clocks.claimed, epoch))
+        return
+    if (record.holder, record.incarnation) == (request.consumer, request.incarnation):
         return
     if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
         grants.reclaim(state, record, now)

@@ -169,7 +169,8 @@ class Clocks(msgspec.Struct, frozen=True):
     `left_out` are the shards, free or held, that the last rebalance could not count. `unnoted` are the shards whose durable
     positions bear no note of this group yet: they are committed once more before the shards are given to anybody. `begun`, as
     long as claims may come, are those whose position is ours and not one that a claim could go on from: none was found, and we
-    began them at their first record; or it was set by force since.
+    began them at their first record; or it was set by force since. `claimed` is the highest epoch under which somebody claimed
+    a shard that is not there.
     `unlooked` are the shards that the source has and of which it has never told how far they reach; `kept_out` those that the
     group may not let in for now. `away` are those that it
     does not have, with the time since when every look has shown so; of those that are `cut_off` the holder was fenced since.
@@ -206,6 +207,7 @@ class Clocks(msgspec.Struct, frozen=True):
     left_out: frozenset[ShardId] = frozenset()
     unnoted: frozenset[ShardId] = frozenset()
     begun: frozenset[ShardId] = frozenset()
+    claimed: int = 0
     unlooked: frozenset[ShardId] = frozenset()
     kept_out: frozenset[ShardId] = frozenset()
     away: Mapping[ShardId, float] = msgspec.field(default_factory=dict)
