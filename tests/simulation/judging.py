@@ -57,9 +57,6 @@ PROMPT = 1.0
 LATELY = 20.0
 """Seconds after which what a consumer says of itself has been decided upon, and that is stored."""
 
-STORING = 6.0
-"""Seconds that it may take to store what was decided: a write whose answer is lost takes five."""
-
 ERRORS = (StaleIncarnationError, CoordinatorUnavailableError, NotLeadingError, GroupReplacedError, UnknownGroupError)
 """What a coordinator may tell consumers that keep to the protocol."""
 
@@ -93,6 +90,14 @@ class Heard:
         return self.draining_since is not None and self.revision >= row.revision and row.shard not in self.named
 
 
+@dataclass(frozen=True)
+class Expiring:
+    """An expiry that was decided: when that was, and when its consumer had got on last by then."""
+
+    at: float
+    got_on: float
+
+
 @dataclass
 class Judge(History):
     """The history of one world, and its rules. `world` is set once there is one; without it nothing is asked of processes."""
@@ -122,6 +127,8 @@ class Judge(History):
     """When deadlines were doubled, since a checkpoint last succeeded."""
     positions_heard_at: float = float("-inf")
     """When the leader last heard that positions are durable."""
+    expiring: dict[tuple[str, ConsumerId], Expiring] = field(default_factory=dict)
+    """The last expiry of each consumer that each coordinator decided."""
     positions_set: set[ShardId] = field(default_factory=set)
     """Of which shards a position of a reset became durable since the last reset was made."""
     events: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -162,6 +169,21 @@ class Judge(History):
             heard.progress, heard.progress_before = heartbeat.progress, heard.progress_at
             heard.progress_at = self.now
         return True
+
+    def expiry_decided(self, coordinator: str, consumer: ConsumerId, run: Incarnation) -> None:
+        """A coordinator decides that a consumer is expired. It tells of that once it is stored, which may take long."""
+        heard = self.heard_of.get((coordinator, consumer, run))
+        if heard is None:
+            got_on = float("-inf")
+        else:
+            # What arrives in the same instant may have come too late.
+            got_on = heard.progress_before if heard.progress_at == self.now else heard.progress_at
+        self.expiring[coordinator, consumer] = Expiring(self.now, got_on)
+
+    def expiry_decided_at(self, coordinator: str, consumer: ConsumerId) -> float:
+        """When the last expiry of this consumer was decided."""
+        expiring = self.expiring.get((coordinator, consumer))
+        return self.now if expiring is None else expiring.at
 
     def recorded(self, coordinator: str, reason: str) -> None:
         """A coordinator tells its users of something."""
@@ -620,8 +642,8 @@ class Judge(History):
         if self.spec_since > self.now - SPEC_KNOWN:
             return
         doubled = 2 ** min(6, sum(1 for when in self.doublings if when < self.now - 1.0))
-        if self.positions_heard_at < self.now - STORING:
-            # Else it may have come to know of them after it had decided this, and before it told of it.
+        if self.positions_heard_at < self.expiry_decided_at(self.writer, consumer):
+            # Else it came to know of them after it had decided this, and before it told of it.
             self.doublings.append(self.now)
         if reason == "ReleaseTimeout":
             moving = self.longest.get(consumer, 0.0)
@@ -641,10 +663,11 @@ class Judge(History):
         if heard is None:
             raise BrokenError(f"{consumer} does not get on, and was never heard by {self.writer}")
         # What arrives while an expiry is being stored, which is told of afterwards, came too late.
-        got_on = heard.progress_before if heard.progress_at > self.now - STORING else heard.progress_at
-        last = max([got_on, heard.since, self.led_since])
-        if self.now - last < least:
-            raise BrokenError(f"{consumer} was expired {self.now - last:.1f} s after it got on, for want of progress")
+        expiring = self.expiring.get((self.writer, consumer))
+        got_on = heard.progress_at if expiring is None else expiring.got_on
+        after = self.expiry_decided_at(self.writer, consumer) - max([got_on, heard.since, self.led_since])
+        if after < least:
+            raise BrokenError(f"{consumer} was expired {after:.1f} s after it got on, for want of progress")
 
     def _had_to_read(self, consumer: ConsumerId) -> None:
         befores = [before for before in (self.written, self.written_anew) if before is not None]

@@ -12,11 +12,14 @@ from typing import Any, Protocol, cast
 
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
-from shardherd.coordinator.ports import CoordinatorPorts
+from shardherd.coordinator.ports import CoordinatorPorts, Decide, Unobserved
 from shardherd.coordinator.runtime import Runtime
+from shardherd.core.group.decisions import Decision
+from shardherd.core.group.records import EndReason
+from shardherd.core.model import event_reasons
 from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, Offset, ShardId
-from shardherd.core.model.requests import ForceCheckpoint
+from shardherd.core.model.requests import ForceCheckpoint, Request
 from shardherd.ports import Caller
 from tests.simulation import notices
 from tests.simulation.calls import Call, HttpAnswer, HttpRequest
@@ -30,6 +33,9 @@ from tests.simulation.servers import ApiServer, Kafka, LeaseApi, SimulatedConnec
 
 TIMES = LeaseTimes(duration=30.0, renew_deadline=20.0, retry=9.0, look=9.0)
 """Those of a schedule of minutes."""
+
+EXPIRIES = EndReason.EXPIRED | {event_reasons.SESSION_TIMEOUT}
+"""The reasons of the events that tell of a consumer that is expired."""
 
 
 class Around(Protocol):
@@ -53,6 +59,8 @@ class Around(Protocol):
 
     def event(self, operator: OperatorRun, reason: str, message: str) -> None: ...
 
+    def expiry_decided(self, operator: OperatorRun, consumer: ConsumerId, run: Incarnation) -> None: ...
+
     def judge(self, check: Callable[..., None], *arguments: Any) -> None: ...
 
     def say(self, text: str) -> None: ...
@@ -66,6 +74,23 @@ class _Quiet:
 
     async def review(self, token: str) -> Caller | None:
         raise AssertionError(f"nobody presents a token here: {token}")
+
+
+class _Expiries(Unobserved):
+    """Sees when consumers are expired: who is told of it is told once that is stored."""
+
+    def __init__(self, operator: OperatorRun) -> None:
+        self._operator = operator
+
+    def deciding(self, _group: GroupIdentity, decide: Decide, /) -> Decide:
+        def decided(request: Request, now: float) -> Decision:
+            decision = decide(request, now)
+            for event in decision.events:
+                if event.reason in EXPIRIES and event.consumer is not None and event.incarnation is not None:
+                    self._operator.world.expiry_decided(self._operator, event.consumer, event.incarnation)
+            return decision
+
+        return decided
 
 
 class OperatorRun:
@@ -106,6 +131,7 @@ class OperatorRun:
                 tokens=quiet,
                 events=self,
                 metrics=cast("Any", Metrics(lambda: world.spec.identity, self._rebalanced)),
+                observer=_Expiries(self),
             ),
             discovery_interval=world.discovery,
             unknown_group_grace=15.0,

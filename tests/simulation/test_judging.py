@@ -46,7 +46,7 @@ from tests.builders import restore, spec
 from tests.simulation import changes, days, notices, resting
 from tests.simulation.faults import reset_lost
 from tests.simulation.history_entries import BrokenError, Run, Shard
-from tests.simulation.judging import STORING, Judge, listening
+from tests.simulation.judging import Judge, listening
 from tests.simulation.plan import plan
 from tests.simulation.servers import Kafka
 from tests.simulation.source import Source
@@ -449,6 +449,9 @@ def test_who_was_expired_was_not_heard_in_time_if_he_was_heard_while_that_was_st
     world.history.stored = owned(HELD)
     world._in_time[A, RUNS[A]] = [world.time - before / 90.0 * timeout, world.time - 0.02]
     operator = cast("Any", SimpleNamespace(name=LEADER))
+    world.timeline.now -= 0.03
+    world.expiry_decided(operator, A, RUNS[A])
+    world.timeline.now += 0.03
     with nullcontext() if expired else pytest.raises(BrokenError, match="g-0 was expired, but was heard"):
         world.event(operator, "SessionTimeout", "g-0 was silent for 90 s")
 
@@ -1119,12 +1122,15 @@ def test_positions_that_the_leader_heard_of_after_they_were_durable_end_the_doub
 def test_positions_that_the_leader_heard_of_while_it_stored_an_expiry_may_end_the_doubling_that_follows_from_it() -> None:
     judge = judging(MOVING, release_timeout=60.0, progress_timeout=60.0)
     judge.store(owned(MOVING, revision=7), LEADER)
+    judge.expiry_decided(LEADER, A, RUNS[A])
+    judge.timeline.now += 1.0
     judge.hear_positions(LEADER)
     judge.moving_from[T0] = judge.now - 70.0
     judge.longest[A] = 70.0
     judge.expired(A, "ReleaseTimeout", 0.0)
     assert judge.doublings == []
-    judge.timeline.now += STORING + 1.0
+    judge.timeline.now += 1.0
+    judge.expiry_decided(LEADER, A, RUNS[A])
     judge.expired(A, "ReleaseTimeout", 0.0)
     assert judge.doublings == [judge.now]
 
@@ -1185,6 +1191,31 @@ def test_it_sees_who_is_expired_though_it_gets_on_or_has_nothing_to_read() -> No
     judge.doublings.clear()
     judge.shards[T0].highest = 10
     with pytest.raises(BrokenError, match="holds nothing that is left to be read"):
+        judge.expired(A, "ProgressTimeout", 0.0)
+
+
+def test_progress_that_was_heard_of_after_an_expiry_was_decided_came_too_late_however_long_it_takes_to_store_it() -> None:
+    judge = judging(HELD, progress_timeout=60.0)
+    judge.store(owned(HELD, revision=7), LEADER)
+    judge.hears(heartbeat(A, 2, progress=7), LEADER)
+    judge.timeline.now += 61.0
+    judge.expiry_decided(LEADER, A, RUNS[A])
+    judge.timeline.now += 1.0
+    judge.hears(heartbeat(A, 3, progress=8), LEADER)
+    judge.timeline.now += 1.0
+    judge.hears(heartbeat(A, 4, progress=9), LEADER)
+    judge.timeline.now += 20.0
+    judge.expired(A, "ProgressTimeout", 0.0)
+
+
+def test_progress_that_was_heard_of_before_an_expiry_was_decided_came_in_time() -> None:
+    judge = judging(HELD, progress_timeout=60.0)
+    judge.store(owned(HELD, revision=7), LEADER)
+    judge.timeline.now += 61.0
+    judge.hears(heartbeat(A, 2, progress=7), LEADER)
+    judge.timeline.now += 1.0
+    judge.expiry_decided(LEADER, A, RUNS[A])
+    with pytest.raises(BrokenError, match=r"1\.0 s after it got on"):
         judge.expired(A, "ProgressTimeout", 0.0)
 
 

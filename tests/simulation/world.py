@@ -30,9 +30,9 @@ from tests.simulation import days, faults, leaderless
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
 from tests.simulation.history_entries import BrokenError, Run
-from tests.simulation.judging import STORING, Judge, listening
+from tests.simulation.judging import Judge, listening
 from tests.simulation.network import Network, Process
-from tests.simulation.operator import OperatorRun
+from tests.simulation.operator import EXPIRIES, OperatorRun
 from tests.simulation.plan import FAULTS, Plan
 from tests.simulation.pods import Pods
 from tests.simulation.rest import settle
@@ -320,7 +320,7 @@ class World:
             spoke = {name for (name, _), when in self._heard.items() if when >= since}
             everyone = {run.run.consumer for run in self.pods.everyone()}
             self.pods.disturb(everyone - spoke, "silent while the ownership was rebuilt")
-        if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout", "SinkTimeout"):
+        if reason not in EXPIRIES:
             return
         name = ConsumerId(message.split()[0])
         stored = self.history.stored
@@ -328,7 +328,8 @@ class World:
         # Another run of its name may have been refused meanwhile: that one is not who was silent.
         times = self._in_time.get((name, current.incarnation), []) if current is not None else []
         # Nor was heard in time who was heard while this was being stored.
-        heard = max((when for when in times if when <= self.time - STORING), default=0.0)
+        decided = self.history.expiry_decided_at(operator.name, name)
+        heard = max((when for when in times if when <= decided), default=0.0)
         begun, until = self._stood.get(operator.name, (0.0, 0.0))
         if begun < heard < until:
             # Stored before its standstill, told after it: meanwhile another leader has heard of the next run.
@@ -338,6 +339,9 @@ class World:
         slack = self.plan.look if stood else 0.0
         self.judge(self.history.expires, operator.name, name, reason, self.time - heard - stood + slack)
         self.pods.expired(name, reason)
+
+    def expiry_decided(self, operator: OperatorRun, consumer: ConsumerId, run: Incarnation) -> None:
+        self.history.expiry_decided(operator.name, consumer, run)
 
     # Between them.
 
