@@ -17,7 +17,7 @@ from dev.demo.lab import LEADER, RELEASE, SYSTEM, Lab, service_to
 from tests.e2e.groups import NAMESPACES
 from tests.e2e.plain import prepare, reading
 from tests.harness.long import long
-from tests.harness.otlp import Collector, collecting
+from tests.harness.otlp import Collector, Received, collecting
 from tests.harness.typed import ROOT
 
 pytestmark = [pytest.mark.timeout(300), long]
@@ -64,19 +64,23 @@ def test_a_trace_goes_from_a_consumers_pod_through_the_operators_into_the_commit
     with reading(installed, "traced", consumers=1, shards=2, application__env=variables()) as group:
         consumer = f"{group.name}-0"
 
-        def followed() -> bool:
-            return any(
-                collector.children(answered, "commit offsets")
-                for sent in collector.named("checkpoint", shardherd__consumer=consumer)
-                for answered in collector.children(sent, "checkpoint")
+        def followed() -> tuple[Received, Received] | None:
+            """A request for a checkpoint and the operator's answer, which has committed offsets."""
+            return next(
+                (
+                    (sent, answered)
+                    for sent in collector.named("checkpoint", shardherd__consumer=consumer)
+                    for answered in collector.children(sent, "checkpoint")
+                    if collector.children(answered, "commit offsets")
+                ),
+                None,
             )
 
-        group.until("is traced into the commit of its offsets", followed, 150)
+        sent, answered = group.until("is traced into the commit of its offsets", followed, 150)
         (leader,) = (each["metadata"]["name"] for each in installed.kube.pods(SYSTEM, LEADER))
         group.finish()
-    sent = next(each for each in collector.named("checkpoint") if each.service == group.name and collector.below(each))
-    (answered,) = collector.children(sent, "checkpoint")
-    assert (sent.parent, sent.resource["k8s.namespace.name"], sent.resource["k8s.pod.name"]) == (b"", group.namespace, consumer)
+    of_pod = (sent.service, sent.resource["k8s.namespace.name"], sent.resource["k8s.pod.name"])
+    assert (sent.parent, of_pod) == (b"", (group.name, group.namespace, consumer))
     assert (answered.service, answered.resource["k8s.pod.name"]) == ("shardherd-operator", leader)
     assert answered.attributes["shardherd.group"] == f"{group.namespace}/{group.name}"
     assert sorted(collector.below(answered)) == ["commit offsets", "decide"]
