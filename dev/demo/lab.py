@@ -21,7 +21,7 @@ from kafka import KafkaAdminClient
 from dev.cluster.cluster import Cluster
 from dev.cluster.everything import build_everything
 from dev.demo.figures import Sample, page
-from dev.demo.kube import Kube, is_ready
+from dev.demo.kube import Json, Kube, is_ready
 from dev.demo.place import REPOSITORY, Position, positions
 from dev.demo.report import DemoError, Reporter, await_that
 
@@ -75,23 +75,9 @@ class Lab:
         """A namespace that enforces Pod Security `restricted`, with the broker under the name `kafka`."""
         labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
         host, port = self.cluster.kafka_bootstrap.rsplit(":", 1)
-        kafka = {"name": "kafka", "namespace": name}
         self.kube.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}},
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": kafka,
-                "spec": {"ports": [{"name": "kafka", "port": 9092, "targetPort": int(port)}]},
-            },
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {**kafka, "labels": {"kubernetes.io/service-name": "kafka"}},
-                "addressType": "IPv4",
-                "ports": [{"name": "kafka", "port": int(port)}],
-                "endpoints": [{"addresses": [host]}],
-            },
+            *service_to(host, int(port), {"name": "kafka", "namespace": name}, 9092),
         )
 
     def make_volume(self, namespace: str, claim: str) -> Path:
@@ -239,6 +225,27 @@ class Lab:
         """Delete the Kafka group's offsets, if there are any."""
         if group in self.cluster.kafka_tool("kafka-consumer-groups", "--list").split():
             self.cluster.kafka_tool("kafka-consumer-groups", "--delete", "--group", group)
+
+
+def service_to(host: str, target: int, metadata: Json, port: int) -> tuple[Json, Json]:
+    """A Service of this port that leads to an address and port outside of the cluster."""
+    name = metadata["name"]
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"ports": [{"name": name, "port": port, "targetPort": target}]},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4",
+            "ports": [{"name": name, "port": target}],
+            "endpoints": [{"addresses": [host]}],
+        },
+    )
 
 
 def _start_of(pod: dict[str, Any]) -> tuple[str, int]:

@@ -28,6 +28,7 @@ from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
 from shardherd.core.planning.explaining import Why
 from shardherd.inspect.cluster import connect
 from tests.e2e.groups import Deployed
+from tests.harness.ctrl_c import CTRL_C_ENDS
 
 PAGE = f"/api/v1/namespaces/{SYSTEM}/services/http:{RELEASE}-page:8082/proxy/document.json"
 """The one path that the chart's Role for the page is about."""
@@ -133,8 +134,7 @@ class Person:
     @contextmanager
     def page(self, *options: str) -> Iterator[Page]:
         """`kubectl shardherd page` until the block ends, which is by Ctrl-C. Raises DemoError with what it says instead."""
-        # Who runs the tests in the background of a shell has it ignore the signal, and all its children.
-        command = ["env", "--default-signal=INT", str(self.kube.kubectl), "shardherd", "page", *options]
+        command = [*CTRL_C_ENDS, str(self.kube.kubectl), "shardherd", "page", *options]
         process = subprocess.Popen(
             command, env=dict(self.kube.environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

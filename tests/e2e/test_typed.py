@@ -18,6 +18,7 @@ from dev.demo.kube import is_ready
 from dev.demo.lab import Lab
 from tests.e2e.groups import FAULTS
 from tests.e2e.plain import Plain, prepare, reading
+from tests.harness.ctrl_c import CTRL_C_ENDS
 from tests.harness.long import long
 from tests.harness.typed import NODE, Command, of
 
@@ -44,7 +45,7 @@ def test_what_needs_a_node_does_what_the_page_says(command: Command, group: Plai
     tools = installed.cluster.tools
     environment = {**installed.cluster.environment(), "PATH": f"{tools.kubectl.parent}:{os.environ['PATH']}"}
     process = subprocess.Popen(
-        ["bash", "-c", f"exec {filled(command, group)}"],
+        [*CTRL_C_ENDS, "bash", "-c", f"exec {filled(command, group)}"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -51,7 +51,14 @@ class _Batch:
 
     @property
     def complete(self) -> bool:
-        return self.finished and self.told and not self.left
+        return self.told and self.known == DURABLE
+
+    @property
+    def known(self) -> str:
+        """What is known of it. Spark tells of a trigger when it likes, also after all is durable, or never."""
+        if not self.finished:
+            return ABANDONED
+        return FINISHED if self.left else DURABLE
 
 
 class BatchTraces:
@@ -80,7 +87,7 @@ class BatchTraces:
             # What was not finished by now never will be.
             self._end(self._batches[-1], ABANDONED)
         for old in self._batches[: 1 - KEPT]:
-            self._end(old, FINISHED)
+            self._end(old, old.known)
         at = self._wall()
         began = at - round((self._now() - asked_at) * 1e9)
         records = sum(each.stop - each.start for each in ranges.values())
@@ -117,7 +124,7 @@ class BatchTraces:
     def close(self) -> None:
         """The consumer goes: nothing more will be known."""
         for batch in list(self._batches):
-            self._end(batch, FINISHED if batch.finished else ABANDONED)
+            self._end(batch, batch.known)
 
     # What is carried (`client.traced.Carried`).
 

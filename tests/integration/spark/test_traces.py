@@ -24,6 +24,15 @@ def test_a_micro_batch_can_be_followed_from_the_driver_into_the_commit_of_its_of
 ) -> None:
     shards = [f"{topic}/{number}" for number in range(4)]
     with collecting() as collector:
+
+        def durable() -> list[Received]:
+            """Those of which all is known."""
+            return [
+                each
+                for each in collector.named("micro-batch", shardherd__outcome="durable")
+                if "spark.batch" in each.attributes
+            ]
+
         for name, value in {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=demo",
@@ -41,27 +50,24 @@ def test_a_micro_batch_can_be_followed_from_the_driver_into_the_commit_of_its_of
                 coordinator.wait_until(lambda: set(coordinator.held()) == set(shards), "one holds all", START)
                 with Stream(site.bootstrap, topic, 4) as stream:
                     site.wait_until(lambda: {row[0] for row in site.rows()} == set(shards), "every shard is read")
+                    # Rows are there before their micro-batch is over, and what Spark tells of it comes later still.
+                    site.wait_until(lambda: durable() != [], "a micro-batch is durable, and its span has come")
                     stream.stop()
                 assert driver.terminate() == 0
             finally:
                 site.close()
         traces.close()
 
-    durable = [each for each in collector.named("micro-batch") if each.attributes["shardherd.outcome"] == "durable"]
-    assert durable
-    assert {each.service for each in durable} == {"clicks"}
-    assert {each.parent for each in durable} == {b""}
-    assert {each.attributes["shardherd.group"] for each in durable} == {"demo/clicks"}
-    first = durable[0]
+    assert {each.service for each in durable()} == {"clicks"}
+    assert {each.parent for each in durable()} == {b""}
+    assert {each.attributes["shardherd.group"] for each in durable()} == {"demo/clicks"}
+    first = durable()[0]
     assert first.headers["x-tenant"] == "demo"
     assert set(collector.below(first)) - {"checkpoint"} >= {"latestOffset", "walCommit", "addBatch"}
     assert set(collector.below(first)) <= PHASES | {"checkpoint"}
 
-    def child(parent: Received, name: str) -> Received:
-        return next(each for each in collector.spans if (each.name, each.parent) == (name, parent.id))
-
-    sent = child(first, "checkpoint")
-    answered = child(sent, "checkpoint")
+    sent = collector.children(first, "checkpoint")[0]
+    answered = collector.children(sent, "checkpoint")[0]
     assert (sent.service, answered.service) == ("clicks", "shardherd-operator")
     assert {each.trace for each in (sent, answered)} == {first.trace}
     assert sorted(collector.below(answered)) == ["commit offsets", "decide"]

@@ -34,6 +34,7 @@ from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
+from tests.harness.ctrl_c import CTRL_C_ENDS
 from tests.harness.kubelet import PlayedKubelet
 from tests.harness.played import PlayedNode
 from tests.harness.preloaded import Preloaded
@@ -255,7 +256,7 @@ class Desk:
         """Type a command that goes on, wait until it has said something, and press Ctrl-C."""
         process = subprocess.Popen(
             # Without a shell between: the program itself gets the signal.
-            shlex.split(_filled(command.text)),
+            [*CTRL_C_ENDS, *shlex.split(_filled(command.text))],
             cwd=self.checkout,
             env=environment,
             stdout=subprocess.PIPE,

@@ -228,6 +228,38 @@ def test_one_of_which_nothing_more_is_heard_ends_as_far_as_it_is_known() -> None
     assert scene.spans.shown() == [batch((), "finished")]
 
 
+def test_one_that_is_durable_says_so_even_if_spark_told_nothing_of_its_phases_before_the_consumer_went() -> None:
+    scene = Scene()
+    scene.begin(FIRST)
+    scene.batches.finished(FIRST)
+    scene.save(t0=10, t1=20)
+    scene.batches.close()
+
+    assert scene.spans.shown() == [batch((checkpoint(2),), "durable")]
+
+
+def test_one_that_is_durable_says_so_even_if_spark_told_nothing_of_its_phases_before_others_began() -> None:
+    scene = Scene()
+    scene.begin(FIRST)
+    scene.batches.finished(FIRST)
+    scene.save(t0=10, t1=20)
+    for _ in range(2):
+        scene.begin(SECOND)
+        scene.batches.finished(SECOND)
+
+    assert scene.spans.shown() == [batch((checkpoint(2),), "durable")]
+
+
+def test_one_of_which_a_part_is_not_durable_when_the_consumer_goes_is_finished_only() -> None:
+    scene = Scene()
+    scene.begin(FIRST)
+    scene.batches.finished(FIRST)
+    scene.save(t0=10)
+    scene.batches.close()
+
+    assert scene.spans.shown() == [batch((checkpoint(1),), "finished")]
+
+
 def test_a_fenced_one_says_so() -> None:
     scene = Scene()
     scene.coordinator.result = CheckpointResult.FENCED
