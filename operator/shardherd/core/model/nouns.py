@@ -350,7 +350,8 @@ class Reset:
 
     `timestamp` is in seconds since 1970 (Timestamp only): positions are those of the first records at or after it. `offsets`
     are the positions of the shards that are named (Offsets only). `shards` are those that are set, all if there are none. With
-    `dry_run` it is only planned. `manager` is the field manager that wrote the declaration: a tool, not a person.
+    `dry_run` it is only planned. `manager` is the field manager that wrote the declaration: a tool, not a person. In a group
+    with cells it must `discard_state` of all of them.
     """
 
     id: str
@@ -360,6 +361,7 @@ class Reset:
     shards: tuple[ShardId, ...] = ()
     dry_run: bool = False
     manager: str = ""
+    discard_state: bool = False
 
 
 class ResetState(StrEnum):
