@@ -83,7 +83,7 @@ CONSUMING = _reason("Consuming", (_READY,), meaning="all is well")
 # The source.
 DISCOVERING = _reason(
     "Discovering",
-    (_SOURCE, ConditionType.BALANCED, _READY),
+    (_SOURCE, ConditionType.BALANCED, ConditionType.CELLS_FIT, _READY),
     meaning="the source, or the coordinator, has not answered yet",
     remedy="wait; if it stays, see the operator's log",
 )
