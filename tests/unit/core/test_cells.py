@@ -18,7 +18,7 @@ from shardherd.core.group.state import GroupEvent
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.naming import cell, shard_key
 from shardherd.core.model.nouns import ConsumerId, Reset, ResetState, ResetTo, ShardId, ShardInfo
-from shardherd.core.model.reasons import STATE_LOST
+from shardherd.core.model.reasons import CHECKPOINT_LOST, STATE_LOST
 from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
 from tests.unit.core.test_resets import declare, go_on, report
@@ -369,6 +369,15 @@ def test_no_position_of_a_cell_is_set_by_itself() -> None:
     play = started(1, 1, cells=1)
     with pytest.raises(InvalidRequestError, match="position of shard t/0 belongs to the state of its cell"):
         play.ask(ForceCheckpoint(shard("0"), 0))
+
+
+def test_a_position_of_a_cell_that_is_lost_is_put_back_and_the_state_begins_where_it_did() -> None:
+    play = started(1, 1, cells=1)
+    play.discover([info("0", begin=30)])
+    assert [cause.reason for cause in play.view.withheld] == [CHECKPOINT_LOST]
+    play.ask(ForceCheckpoint(shard("0"), 30))
+    play.settle("g-0")
+    assert [(each.start, each.position) for each in play.confirmed("g-0").values()] == [(0, 30)]
 
 
 def test_the_state_in_use_survives_the_loss_of_the_ownership() -> None:

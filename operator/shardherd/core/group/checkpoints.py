@@ -163,7 +163,7 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
             group=identity,
             shard=request.shard,
         )
-    if state.spec.settings.cells:
+    if state.spec.settings.cells and not grants.checkpoint_lost(state, record):
         raise InvalidRequestError(
             f"the position of shard {request.shard} belongs to the state of its cell, and cannot be set alone: declare a reset"
             " with discardState: true, which begins all cells anew",
@@ -288,7 +288,8 @@ def _accept(state: State, shard: ShardId, source_id: str) -> None:
     One that was made anew since the position was decided is another than `source_id`, and still nobody's.
     """
     clocks, info = state.clocks, state.infos.get(shard)
-    grants.begin_state(state, shard)
+    if resets.discards(state):
+        grants.begin_state(state, shard)
     grants.believe_forced(state, shard)
     if source_id and state.shards[shard].source_id != source_id:
         state.put_shard(state.shards[shard]._replace(source_id=source_id))
