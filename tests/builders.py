@@ -97,7 +97,8 @@ def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:
 class Consumer:
     """A consumer that behaves well.
 
-    Change `ready`, `draining`, `busy` (shards that it cannot give up yet), `zone`, `capacity` and what it is about at will.
+    Change `ready`, `draining`, `busy` (shards that it cannot give up yet), `zone`, `capacity`, `state_lost` and what it is
+    about at will.
     """
 
     name: ConsumerId
@@ -115,6 +116,7 @@ class Consumer:
     phase: Phase | None = None
     phase_age: float = 0.0
     goes_on_in: float = 0.0
+    state_lost: tuple[int, ...] = ()
 
     def heartbeat(self) -> Heartbeat:
         """The next heartbeat."""
@@ -135,6 +137,7 @@ class Consumer:
             self.phase,
             Seconds(self.phase_age),
             Seconds(self.goes_on_in),
+            self.state_lost,
         )
 
     def apply(self, reply: HeartbeatReply) -> None:

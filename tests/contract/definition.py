@@ -374,6 +374,58 @@ REFUSED = [
         "spec.application.checkpoint sets both path and volumeClaimTemplate: remove one of them",
         id="two places for one checkpoint",
     ),
+    pytest.param(
+        {"state": {"cells": 0, "checkpoint": {"claimName": "state"}}},
+        "spec.state.cells in body should be greater than or equal to 1",
+        id="no cells",
+    ),
+    pytest.param({"state": {"cells": 4}}, "spec.state.checkpoint: Required value", id="cells without a place for their state"),
+    pytest.param(
+        {"state": {"cells": 4, "checkpoint": {}}},
+        "spec.state.checkpoint sets neither claimName nor uri, and state in the pod itself would be lost with it: set one of "
+        "them",
+        id="state in the pod itself",
+    ),
+    pytest.param(
+        {"state": {"cells": 4, "checkpoint": {"emptyDir": {}}}},
+        'unknown field "spec.state.checkpoint.emptyDir"',
+        id="state in an emptyDir",
+    ),
+    pytest.param(
+        {"state": {"cells": 4, "checkpoint": {"claimName": "state", "uri": "s3a://bucket/state"}}},
+        "spec.state.checkpoint sets both claimName and uri: remove one of them",
+        id="two places for state",
+    ),
+    pytest.param(
+        {"state": {"cells": 4, "checkpoint": {"uri": "file:///data"}}},
+        'spec.state.checkpoint.uri "file:///data" is not one that all pods reach: write scheme://place, for example '
+        "s3a://bucket/state; for a volume set claimName instead",
+        id="state in a file of the pod",
+    ),
+    pytest.param(
+        {"state": {"cells": 4, "checkpoint": {"uri": "/data"}}},
+        'spec.state.checkpoint.uri "/data" is not one that all pods reach',
+        id="state in a path of the pod",
+    ),
+    pytest.param(
+        {"state": {"cells": 4, "checkpoint": {"claimName": "state"}}, "reset": {"id": "r1", "to": "Earliest"}},
+        "spec.reset.discardState must be true in a group with spec.state, whose positions belong to the state of its cells: "
+        "set it, if the state of all cells is to begin anew",
+        id="a reset that keeps state of other positions",
+    ),
+    pytest.param(
+        {
+            "state": {"cells": 4, "checkpoint": {"claimName": "state"}},
+            "reset": {"id": "r1", "to": "Earliest", "discardState": True, "shards": ["clicks/0"]},
+        },
+        "spec.reset.shards cannot be named in a group with spec.state, whose state is discarded as a whole: remove it",
+        id="a reset of some shards that discards all state",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Earliest", "discardState": True}},
+        "spec.reset.discardState says nothing in a group without spec.state: remove it",
+        id="state discarded where there is none",
+    ),
     pytest.param({"shardsPerConsumer": 4}, 'unknown field "spec.shardsPerConsumer"', id="a field in the wrong place"),
     pytest.param(
         {"reset": {"id": "r1", "to": "Timestamp"}},
@@ -456,6 +508,14 @@ ACCEPTED = [
     ),
     pytest.param({"application": {"driver": {"cores": 4, "cpuLimit": 4}, "executor": {"cpuLimit": 1}}}, id="limits on CPU"),
     pytest.param({"reset": {"id": "r1", "to": "Earliest", "shards": ["clicks/0"]}}, id="a reset of one shard"),
+    pytest.param({"state": {"cells": 6, "checkpoint": {"claimName": "clicks-state"}}}, id="state in a claim"),
+    pytest.param(
+        {
+            "state": {"cells": 1, "checkpoint": {"uri": "s3a://bucket/state"}},
+            "reset": {"id": "r1", "to": "Latest", "discardState": True},
+        },
+        id="a reset that discards the state in a store",
+    ),
     pytest.param(
         {"reset": {"id": "2026-01-31.a", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00.5+01:00", "dryRun": True}},
         id="a reset by time",

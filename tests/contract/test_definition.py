@@ -81,6 +81,17 @@ def test_the_kafka_group_cannot_change(before: str | None, after: str | None, wa
     assert f"spec.source.kafka.groupId: spec.source.kafka.groupId cannot change (it was {was}" in said
 
 
+def test_the_cells_of_a_group_cannot_change_but_the_place_of_their_state_can() -> None:
+    def state(cells: int, claim: str = "a") -> Json:
+        return {"cells": cells, "checkpoint": {"claimName": claim}}
+
+    old = make(state=state(6))
+    assert "spec.state.cells cannot change (it was 6)" in refused(written(state=state(12)), old)
+    assert "spec.state cannot be removed" in refused(written(), old)
+    assert "spec.state cannot be added to a group that runs" in refused(written(state=state(6)), make())
+    assert admitted(written(state=state(6, "b")), old)["spec"]["state"] == state(6, "b")
+
+
 def test_a_reset_cannot_change_under_its_id_but_after_a_dry_run() -> None:
     old = make(reset={"id": "r1", "to": "Earliest"})
     assert 'spec.reset.id "r1" was declared already' in refused(written(reset={"id": "r1", "to": "Latest"}), old)

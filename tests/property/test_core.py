@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from msgspec import structs
 
+from shardherd.core.group import heartbeats
+from shardherd.core.group.cells import is_lost
 from shardherd.core.group.decisions import Decision
 from shardherd.core.group.fsm import TRANSITIONS, Cause, step
 from shardherd.core.group.grants import blocked
@@ -42,11 +44,16 @@ NAMES = st.sampled_from(["g-0", "g-1", "g-2", "g-3"])
 SHARDS = st.sampled_from([str(number) for number in range(6)])
 
 
+def resetting(play: Play) -> bool:
+    report = play.group.ownership.group.reset
+    return report is not None and report.state is ResetState.APPLYING
+
+
 class Watched(Play):
     """A group whose every step is watched."""
 
-    def __init__(self, ordered: bool) -> None:
-        super().__init__(spec(2, ordered=ordered))
+    def __init__(self, ordered: bool, cells: int = 0) -> None:
+        super().__init__(spec(2, ordered=ordered, cells=cells))
         self.grants: dict[tuple[str, int], object] = {}
         self.edges: set[int] = set()
 
@@ -73,7 +80,23 @@ class Watched(Play):
                     assert not new, "something was granted or moved while that was withheld"
         twin.roll_back()
         assert (twin.ownership, twin.view(self.now)) == before, "something was not rolled back"
-        return super().ask(request)
+        decided = super().ask(request)
+        if self.group.spec.settings.cells:
+            self._watch_cells()
+        return decided
+
+    def _watch_cells(self) -> None:
+        """At no time two consumers hold shards of one cell, nobody is to get a part of one, none is read without its state."""
+        state = self.group._state
+        for number, names in state.cells.items():
+            rows = [state.shards[name] for name in names]
+            holders = {row.holder for row in rows} - {None}
+            assert len(holders) <= 1, f"cell {number} is held by {holders}"
+            assert len({row.next_consumer for row in rows} - {None}) <= 1, f"cell {number} is split"
+        for consumer in state.sessions:
+            read = heartbeats.confirmed(state, consumer)
+            assert not any(is_lost(state, each.shard) for each in read), "a cell is read without its state"
+            assert not (read and resetting(self)), "a cell is read while its state is discarded"
 
     def _watch(self, before: ShardRecord | None, after: ShardRecord) -> None:
         known = {edge.to for (state, _), edge in TRANSITIONS.items() if state == (before.state if before else None)}
@@ -87,6 +110,8 @@ class Watched(Play):
             assert after.owner_epoch >= before.owner_epoch
             grant = (after.holder, after.incarnation)
             if after.holder is not None and grant != (before.holder, before.incarnation):
+                lost = before.holder != after.holder and is_lost(self.group._state, after.shard)
+                assert not lost, "a cell was granted whose state is lost"
                 assert after.owner_epoch > before.owner_epoch, "a grant without a new epoch"
         assert after.held_since_epoch <= after.owner_epoch
         assert (after.holder is None) == (after.state not in (ShardState.ALREADY_ALLOC, ShardState.TRANSFER))
@@ -99,9 +124,11 @@ class Watched(Play):
 class Machine(RuleBasedStateMachine):
     """Everything that can happen to a group, in any order."""
 
+    cells = 0
+
     @initialize(ordered=st.booleans(), running=st.sampled_from([3, 2, 0]))
     def begin(self, ordered: bool, running: int) -> None:
-        self.play = Watched(ordered)
+        self.play = Watched(ordered, self.cells)
         self.closed: set[int] = set()
         self.count = 4
         self.look()
@@ -181,8 +208,7 @@ class Machine(RuleBasedStateMachine):
                 assert self.play.group._state.positions[row.shard] == self.play.log[row.shard] == row.after
 
     def resetting(self) -> bool:
-        report = self.play.group.ownership.group.reset
-        return report is not None and report.state is ResetState.APPLYING
+        return resetting(self.play)
 
     @rule(hold=st.booleans())
     def commits(self, hold: bool) -> None:
@@ -268,6 +294,49 @@ class Machine(RuleBasedStateMachine):
             assert index(again) == index(group)
 
 
+class MachineInCells(Machine):
+    """The same to a group whose shards move in two cells, and whose state may be lost and discarded."""
+
+    cells = 2
+
+    force = None  # type: ignore[assignment]
+    """No position is set by itself."""
+
+    @rule(name=NAMES, lost=st.sets(st.integers(0, 1)))
+    def lose_state(self, name: str, lost: set[int]) -> None:
+        self.play.consumer(name).state_lost = tuple(lost)
+
+    @rule(id=st.sampled_from(["d", "e"]))
+    def discard(self, id: str) -> None:
+        reset = Reset(id, ResetTo.EARLIEST, discard_state=True)
+        self.play.change(replace(with_settings(self.play.group.spec, paused=True), reset=reset))
+
+    @rule()
+    def come_to_rest(self) -> None:
+        """Whatever was before: with two new consumers that are well, each cell is whole again."""
+        play = self.play
+        play.hold_commits = False
+        play.commit()
+        play.ask(ConditionsChanged())
+        play.change(replace(with_settings(play.group.spec, paused=False, assignor="Sticky"), reset=None))
+        self.look()
+        play.wait(100.0)
+        pods = [int(each.incarnation.pod_uid.rsplit("-", 1)[1]) for each in play.consumers.values()]
+        for name in ("g-0", "g-1"):
+            play.run(name, 1, max(pods, default=0) + 1)
+        play.settle("g-0", "g-1")
+        self.look()
+        play.settle("g-0", "g-1")
+        state = play.group._state
+        for number, names in state.cells.items():
+            rows = [state.shards[name] for name in names if state.shards[name].state not in (ShardState.OVER, ShardState.WAIT)]
+            if number in state.record.state_lost:
+                assert {row.holder for row in rows} <= {None}
+            elif not resetting(play) and rows:
+                holders = {row.holder for row in rows}
+                assert (len(holders), None in holders) == (1, False), f"cell {number} is {holders}'s"
+
+
 def index(group: Group) -> object:
     state = group._state
     filled = [
@@ -279,3 +348,7 @@ def index(group: Group) -> object:
 
 def test_whatever_happens_to_a_group_its_promises_hold() -> None:
     run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=30))
+
+
+def test_whatever_happens_to_a_group_its_cells_are_never_split() -> None:
+    run_state_machine_as_test(MachineInCells, settings=settings(max_examples=30, stateful_step_count=30))

@@ -21,6 +21,7 @@ from shardherd.core.consumer.holdings import Holdings
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.group import (
     absence,
+    balance,
     checkpoints,
     decisions,
     discovery,
@@ -41,6 +42,21 @@ from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShar
 from tests.simulation import network
 
 Patch = tuple[Any, str, Any]
+
+
+def _cells_are_split() -> list[Patch]:
+    """Shards are shared out by themselves."""
+    return [(balance, "target", balance._answer)]
+
+
+def _cells_go_before_they_are_released() -> list[Patch]:
+    """What is given up of a cell moves on, though its holder still has another shard of it."""
+    return [(liveness, "moves_whole", lambda *_: True)]
+
+
+def _generation_not_begun() -> list[Patch]:
+    """A reset sets positions and keeps the state that belongs to others."""
+    return [(resets, "_begin_generation", lambda _: None)]
 
 
 def _no_epoch_check() -> list[Patch]:
@@ -559,6 +575,9 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "what is gone is forgotten at once": _gone_is_forgotten_at_once,
     "what is gone is still told to its holder": _gone_is_still_granted,
     "epochs of what was forgotten given out again": _forgotten_epochs_are_given_out_again,
+    "cells split between consumers": _cells_are_split,
+    "a cell granted before all of it is released": _cells_go_before_they_are_released,
+    "positions of cells set without a new generation": _generation_not_begun,
 }
 
 

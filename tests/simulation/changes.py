@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardId, ShardState
@@ -24,7 +25,8 @@ Fault = Callable[["World"], bool]
 def force_position(world: World) -> bool:
     """A user sets a position back, if possible of a shard that is being read; its consumer may fail soon after."""
     shards = [shard for shard in world.source.present() if shard.durable]
-    if world.leader() is None or not shards:
+    if world.leader() is None or not shards or world.spec.settings.cells:
+        # A position of a cell is not set by itself.
         return False
     if world.rng.random() < 0.4:
         _force_finished(world)
@@ -105,6 +107,10 @@ def reset_positions(world: World) -> bool:
         shards=() if by_name or rng.random() < 0.2 else some,
         dry_run=rng.random() < 0.1,
     )
+    if world.spec.settings.cells:
+        # Their state goes as a whole, or not at all.
+        every = tuple((name, rng.randint(shard.begin, shard.end)) for name, shard in shards.items()) if by_name else ()
+        reset = replace(reset, offsets=every, shards=(), discard_state=True)
     world.change_spec(paused=True)
 
     def declare() -> None:

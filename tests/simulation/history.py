@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardherd.core.group.records import EndReason, Ownership, ShardRecord
+from shardherd.core.model.naming import cell
 from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
@@ -72,6 +73,8 @@ class History:
     """When the reset that is being made was stored first."""
     forget_after: float = 3600.0
     """For how long a shard must be gone before it may be forgotten."""
+    cells: int = 0
+    """In how many cells the shards move; 0: each by itself."""
 
     def __post_init__(self) -> None:
         self.sightings = Sightings(self.shards, self.loss_limit)
@@ -88,6 +91,8 @@ class History:
         """An ownership was written."""
         before = self.stored
         self.stored = after
+        if self.cells:
+            self._cells_are_whole(before, after)
         self._expired.update(
             (name, consumer.incarnation)
             for name, consumer in after.consumers.items()
@@ -171,6 +176,27 @@ class History:
             self._reset_made(new.last_reset, applying(before) or new.last_reset)
         for name in sorted(before.shards.keys() - after.shards.keys()):
             self._forgotten(before.shards[name], before, after)
+
+    def _cells_are_whole(self, before: Ownership | None, after: Ownership) -> None:
+        """Nobody has a part of a cell beside somebody else, or is to get one; a reset that is decided discards the state."""
+        holders: dict[int, set[ConsumerId]] = {}
+        nexts: dict[int, set[ConsumerId]] = {}
+        for name, row in after.shards.items():
+            if row.holder is not None:
+                holders.setdefault(cell(name, self.cells), set()).add(row.holder)
+            if row.next_consumer is not None:
+                nexts.setdefault(cell(name, self.cells), set()).add(row.next_consumer)
+        for split in (holders, nexts):
+            for number, names in split.items():
+                if len(names) > 1:
+                    raise BrokenError(f"cell {number} is split between {sorted(names)}")
+        self.counts["ownership writes of cells"] += 1
+        begun = applying(after)
+        if before is None or begun is None or applying(before) is not None or before.group.uid != after.group.uid:
+            return
+        was, now = before.group.state_generation, after.group.state_generation
+        if now != was + 1:
+            raise BrokenError(f"reset {begun.id} was decided, and the generation of the state is {now} after {was}")
 
     def _forgotten(self, row: ShardRecord, before: Ownership, after: Ownership) -> None:
         """A shard is no longer in the ownership: it was gone for long, nobody holds it, and its epochs are used up."""

@@ -87,7 +87,11 @@ class Heard:
 
     def gave_up(self, row: ShardRecord) -> bool:
         """Whether it drains, and does not hold this shard though it has applied what it was last told of it."""
-        return self.draining_since is not None and self.revision >= row.revision and row.shard not in self.named
+        return self.draining_since is not None and self.let_go(row)
+
+    def let_go(self, row: ShardRecord) -> bool:
+        """Whether it does not hold this shard though it has applied what it was last told of it."""
+        return self.revision >= row.revision and row.shard not in self.named
 
 
 @dataclass(frozen=True)
@@ -405,6 +409,9 @@ class Judge(History):
             each.alive and each.run.incarnation == run for each in self.world.pods.everyone()
         )
         let_go = (ended and consumer.end_reason == EndReason.LEFT) or (heard is not None and heard.gave_up(was))
+        if self.cells and heard is not None and self.sightings.misses(self.writer, was.shard):
+            # Of a cell nobody keeps what is gone: the rest could not move without it.
+            let_go = let_go or heard.let_go(was)
         if self.ordered and alive and not let_go and silent < EARLY * spec.settings.session_timeout - 1.0:
             raise BrokenError(f"{was.shard} was taken from {holder}, which runs, {silent:.1f} s after it was heard")
 
@@ -577,6 +584,8 @@ class Judge(History):
         actual = self.shards[shard]
         if self.sightings.another(self.stored, shard) or self.sightings.misses(self.writer, shard):
             return False
+        if self.cells and applying(self.stored) is not None:
+            return False  # the state of its cell is being discarded
         lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
         lately = lately or self.sightings.missed_within(self.loss_limit, shard, self.now)
         # It may be there again, and no look since was answered.

@@ -19,6 +19,9 @@ happens."""
 LONG_SHARE = 0.025
 """The part of all schedules that take days."""
 
+CELLS_SHARE = 0.1
+"""The part of all schedules whose shards move in cells."""
+
 FAULTS = (
     "consumer crashes",
     "consumer crashes at an await",
@@ -120,6 +123,9 @@ def plan(seed: int) -> Plan:
     session = heartbeat * rng.choice((6.0, 7.0) if ordered else (3.0, 4.0, 6.0))
     # Of its own, so that what is drawn here changes no schedule of before. Mostly sooner than shards come back, if they do.
     forget = random.Random(f"{seed} forgets").choice((0.0, 0.0, session, 3600.0)) * (time_scale if long else 1.0)
+    # No seed that was kept has cells by this word.
+    of_cells = random.Random(f"{seed} cells 452")
+    cells = of_cells.randint(1, 6) if of_cells.random() < CELLS_SHARE else 0
     settings = GroupSettings(
         ordered=ordered,
         assignor=rng.choice(("Sticky", "Sticky", "Sticky", "RoundRobin", "Range")),
@@ -130,6 +136,7 @@ def plan(seed: int) -> Plan:
         progress_timeout=rng.choice((60.0, 90.0)) * time_scale,
         initial_assignment_delay=10.0,
         forget_after=forget,
+        cells=cells,
     )
     identity = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
     source = KafkaSource("broker:9092", ("t",), "", "demo.clicks")

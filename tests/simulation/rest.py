@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from shardherd.core.model.naming import cell
 from shardherd.core.model.nouns import ShardState
 from tests.simulation import faults
 from tests.simulation.history_entries import BrokenError
@@ -87,7 +88,12 @@ def unowned(world: World) -> str:
     names = {consumer.consumer for consumer in view.consumers if consumer.ready and not consumer.draining}
     if names != set(world.pods.wanted):
         return f"ready consumers are {sorted(names)}, wanted {sorted(world.pods.wanted)}"
-    held = Counter(shard.holder for shard in shards if shard.holder is not None)
+    number = world.spec.settings.cells
+    # What is shared out evenly is a shard, or a cell with all that there is of it.
+    units = {
+        (shard.holder, cell(shard.shard, number) if number else shard.shard) for shard in shards if shard.holder is not None
+    }
+    held = Counter(holder for holder, _ in units)
     counts = [held[consumer.consumer] for consumer in view.consumers]
     if world.spec.settings.assignor != "Range" and max(counts) - min(counts) > 1:
         return f"uneven: {counts}"

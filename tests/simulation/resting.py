@@ -10,11 +10,12 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from shardherd.core import assignors
+from shardherd.core.group import cells
 from shardherd.core.group.group import Group
 from shardherd.core.group.notes import parse
 from shardherd.core.group.records import EndReason, Ownership, ShardRecord
 from shardherd.core.group.state import State
-from shardherd.core.model.naming import consumer_key, shard_key
+from shardherd.core.model.naming import cell, consumer_key, shard_key
 from shardherd.core.model.nouns import ConsumerId, GroupView, ShardId, ShardState, ShardView
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def unlike(world: World) -> str:
         or _shards(world, group, view, stored, leader.process.now())
         or _consumers(world, group, view, stored, leader.process.now())
         or _events(world, leader, view)
-        or share(world.spec.settings.assignor, stored, world.source.names())
+        or share(world.spec.settings.assignor, stored, world.source.names(), world.spec.settings.cells)
     )
 
 
@@ -210,7 +211,7 @@ def _events(world: World, leader: OperatorRun, view: GroupView) -> str:
     return ""
 
 
-def share(assignor: str, stored: Ownership, present: Collection[ShardId]) -> str:
+def share(assignor: str, stored: Ownership, present: Collection[ShardId], number: int = 0) -> str:
     """What the group's assignor would still change; it is asked by itself, from what is stored of the shards that are there."""
     rows = [stored.shards[name] for name in sorted(stored.shards, key=shard_key) if name in present]
     current = {row.shard: row.holder for row in rows if row.state is ShardState.ALREADY_ALLOC and row.holder is not None}
@@ -218,5 +219,14 @@ def share(assignor: str, stored: Ownership, present: Collection[ShardId]) -> str
     if not current or not consumers:
         return ""
     problem = assignors.Problem.of(list(current), consumers, current)
+    if number:
+        problem, _ = cells.together(problem, number)
+        split = [
+            shard
+            for shard in current
+            if len({current[each] for each in current if cell(each, number) == cell(shard, number)}) > 1
+        ]
+        if split:
+            return f"{split} are in cells of several consumers"
     moved = int((assignors.target(assignor, problem) != problem.current).sum())
     return f"{assignor} would still move {moved} shards of {stored.shards}" if moved else ""

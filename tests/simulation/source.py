@@ -131,7 +131,9 @@ class Source:
             if not wrong or stored is None or applying(stored) is not None:
                 return
             to = world.rng.choice((ResetTo.EARLIEST, ResetTo.EARLIEST, ResetTo.LATEST))
-            self._resetting = Reset(f"made-anew-at-{world.time:.3f}", to, shards=tuple(wrong))
+            in_cells = world.spec.settings.cells > 0
+            some = () if in_cells else tuple(wrong)
+            self._resetting = Reset(f"made-anew-at-{world.time:.3f}", to, shards=some, discard_state=in_cells)
             world.change_spec(paused=True, reset=self._resetting)
             return
         report = stored.group.reset if stored is not None else None

@@ -72,6 +72,7 @@ class World:
         self.timeline = Timeline()
         self.history = Judge(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.time_scale, world=self)
         self.history.forget_after = settings.forget_after
+        self.history.cells = settings.cells
         self.history.specified(plan.spec)
         self.ordered_ever = settings.ordered
         self.source = Source(self)

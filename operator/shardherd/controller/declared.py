@@ -123,6 +123,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             sink_timeout=seconds(spec["sinkTimeout"]),
             initial_assignment_delay=seconds(spec["initialAssignmentDelay"]),
             paused=spec["paused"],
+            cells=spec["state"]["cells"] if "state" in spec else 0,
         ),
         scaling=_scaling(spec["scaling"]),
         replicas=spec.get("replicas", 1),
@@ -156,6 +157,7 @@ def _reset(reset: Mapping[str, Any], metadata: Mapping[str, Any]) -> Reset:
         offsets=tuple((ShardId(shard), offset) for shard, offset in reset.get("offsets", {}).items()),
         shards=tuple(ShardId(shard) for shard in reset.get("shards", ())),
         dry_run=reset["dryRun"],
+        discard_state=reset.get("discardState", False),
         manager=_manager_of_reset(metadata),
     )
 
@@ -227,6 +229,7 @@ def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
         "drainTimeout": spec["drainTimeout"],
         # Only if it is set, so that groups without it keep the hash, and with it the pods, that they had.
         **{name: kafka[name] for name in OPTIONAL_OF_KAFKA if name in kafka},
+        **({"state": spec["state"]["checkpoint"]} if "state" in spec else {}),
     }
 
 
@@ -241,6 +244,7 @@ def with_pod_inputs(resource: Mapping[str, Any], inputs: Mapping[str, Any]) -> d
         "source": {**spec["source"], "kafka": kafka},
         "coordinatorLossLimit": inputs["coordinatorLossLimit"],
         "drainTimeout": inputs["drainTimeout"],
+        **({"state": {**spec["state"], "checkpoint": inputs["state"]}} if "state" in inputs and "state" in spec else {}),
     }
     return {**resource, "spec": made}
 

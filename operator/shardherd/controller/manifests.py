@@ -18,6 +18,8 @@ from shardherd.controller.merge import merge
 RUN = "/run/shardherd"
 WORK = "/var/lib/shardherd/work"
 CHECKPOINT = "/var/lib/shardherd/checkpoint"
+STATE = "/var/lib/shardherd/state"
+"""The group's claim for state, in the driver and in executors: its state stores write there, too."""
 TOKEN = "/var/run/secrets/shardherd"
 AUTHORITIES = "ca.crt"
 """File beside the token, and key of the ConfigMap: by whom the coordinator is believed."""
@@ -143,7 +145,11 @@ class Manifests:
                 "securityContext": dict(_POD_SECURITY),
                 **_pull_secrets(application),
                 "containers": [self._driver_container(resource)],
-                "volumes": [*self._driver_volumes(application), *credentials.volumes(kafka_security(resource["spec"]))],
+                "volumes": [
+                    *self._driver_volumes(application),
+                    *credentials.volumes(kafka_security(resource["spec"])),
+                    *_state_volumes(resource["spec"]),
+                ],
             },
         }
         template = _agreed(merge(template, given := application["driver"].get("template", {})), given)
@@ -159,6 +165,7 @@ class Manifests:
             {"name": "work", "mountPath": WORK},
             {"name": "token", "mountPath": TOKEN, "readOnly": True},
             *credentials.mounts(kafka_security(resource["spec"])),
+            *_state_mounts(resource["spec"]),
         ]
         if "path" not in application.get("checkpoint", {}):
             mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT})
@@ -231,6 +238,7 @@ class Manifests:
             "SHARDHERD_ORDERED": "true" if spec["ordered"] else "false",
             "SHARDHERD_SPARK_CONF": compact(application.get("sparkConf", {})),
             "SHARDHERD_CHECKPOINT_PATH": application.get("checkpoint", {}).get("path", CHECKPOINT),
+            **_state_location(spec),
             "SHARDHERD_DRIVER_HOST": f"$(SHARDHERD_CONSUMER).{metadata['name']}.{metadata['namespace']}.svc",
             "SHARDHERD_DRIVER_CORES": str(driver["cores"]),
             "SHARDHERD_DRIVER_MEMORY": driver["memory"],
@@ -265,6 +273,29 @@ def _isolation(kafka: Mapping[str, Any]) -> dict[str, str]:
     return {"SHARDHERD_KAFKA_ISOLATION_LEVEL": levels[kafka["isolationLevel"]]} if "isolationLevel" in kafka else {}
 
 
+def _claim_of_state(spec: Mapping[str, Any]) -> str | None:
+    """The claim that the state of a group's cells is in, None if it is elsewhere or there are no cells."""
+    claim: str | None = spec.get("state", {}).get("checkpoint", {}).get("claimName")
+    return claim
+
+
+def _state_location(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Below what the state of a group's cells is, if it has any."""
+    if "state" not in spec:
+        return {}
+    uri = spec["state"]["checkpoint"].get("uri")
+    return {"SHARDHERD_STATE_LOCATION": STATE if uri is None else uri.rstrip("/")}
+
+
+def _state_volumes(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    claim = _claim_of_state(spec)
+    return [] if claim is None else [{"name": "state", "persistentVolumeClaim": {"claimName": claim}}]
+
+
+def _state_mounts(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [] if _claim_of_state(spec) is None else [{"name": "state", "mountPath": STATE}]
+
+
 def _executor(resource: Resource) -> dict[str, Any]:
     """The pod template that Spark makes executors from. Spark adds name, image, environment, resources and local folders."""
     name, application = resource["metadata"]["name"], resource["spec"]["application"]
@@ -290,6 +321,7 @@ def _executor(resource: Resource) -> dict[str, Any]:
                         {"name": "tmp", "mountPath": "/tmp"},
                         {"name": "work", "mountPath": WORK},
                         *credentials.mounts(security),
+                        *_state_mounts(resource["spec"]),
                     ],
                 }
             ],
@@ -297,6 +329,7 @@ def _executor(resource: Resource) -> dict[str, Any]:
                 {"name": "tmp", "emptyDir": {}},
                 {"name": "work", "emptyDir": {}},
                 *credentials.volumes(security),
+                *_state_volumes(resource["spec"]),
             ],
         },
     }

@@ -30,6 +30,7 @@ class Reset:
     offsets: tuple[str, ...] = ()
     shards: tuple[str, ...] = ()
     dry_run: bool = True
+    discard_state: bool = False
 
 
 def paused(wanted: bool) -> Patch:
@@ -96,6 +97,8 @@ def resetting(observed: Observed, reset: Reset) -> Patch:
     declared: Patch = {"id": reset.id, "dryRun": reset.dry_run}
     # What an earlier reset said must not stay beside what this one says.
     declared |= dict.fromkeys(("timestamp", "offsets", "shards"))
+    if reset.discard_state or "discardState" in before:
+        declared["discardState"] = True if reset.discard_state else None
     if reset.offsets:
         if reset.to or reset.shards:
             raise InspectError("--offset names shards and positions: leave --to and --shard out", 2)

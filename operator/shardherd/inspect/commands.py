@@ -272,6 +272,9 @@ def offsets_reset(
     to: Annotated[str, typer.Option(help="Earliest, Latest, or a time such as 2026-01-31T12:00:00Z")] = "",
     offset: Annotated[list[str] | None, typer.Option(help="of one shard, as topic/partition=offset; may be repeated")] = None,
     shard: Annotated[list[str] | None, typer.Option(help="set this one only; may be repeated")] = None,
+    discard_state: Annotated[
+        bool, typer.Option("--discard-state", help="of all cells, in a group with spec.state: needed there")
+    ] = False,
     reset_id: Annotated[str, typer.Option("--id", help="under which it is made once (default: a new one)")] = "",
     dry_run: DryRun = False,
     execute: Annotated[bool, typer.Option("--execute", help="make it")] = False,
@@ -281,7 +284,7 @@ def offsets_reset(
         raise InspectError("say either --dry-run, which changes no position, or --execute", 2)
     there = where.open()
     name = reset_id or f"cli-{rfc3339(time.time()).replace(':', '').lower()}"
-    wanted = changes.Reset(name, to, tuple(offset or ()), tuple(shard or ()), dry_run)
+    wanted = changes.Reset(name, to, tuple(offset or ()), tuple(shard or ()), dry_run, discard_state)
     _declare(there, group, wanted)
     until = time.time() + timeout
     while changes.state_of_reset(resource := there.resource(group), name) not in changes.SETTLED and time.time() < until:

@@ -38,13 +38,14 @@ __all__ = [
     "served_versions",
 ]
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Grows with a change that a coordinator of the version before could not read. A change that only adds fields to replies, or
 calls, is none. Requests of the version before must be served: see `check_version`. What each version brought:
 
 1. The first.
 2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`, a leave `stopped`.
 3. A heartbeat may tell what its consumer is about: `phase`, `phaseAgeMs` and `goesOnInMs`.
+4. A heartbeat may name cells whose state is lost: `stateLost`.
 """
 
 PROTOCOL_HEADER = "Shardherd-Protocol"

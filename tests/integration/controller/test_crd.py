@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -126,6 +126,35 @@ class TestTheKafkaGroup:
         groups.make(name, last=True)
         changed = groups.change(name, ordered=True, source={"kafka": {"topics": ["clicks", "views"]}})
         assert (changed["spec"]["ordered"], changed["metadata"]["generation"]) == (True, 2)
+
+
+class TestState:
+    """Where the state of a key is depends on the number of cells, so that there are cells, and how many, is for good."""
+
+    STATE: ClassVar[Json] = {"cells": 6, "checkpoint": {"claimName": "clicks-state"}}
+
+    @pytest.mark.parametrize(
+        ("before", "after", "said"),
+        [
+            (STATE, {"cells": 12}, "spec.state.cells cannot change (it was 6), as it says where the state of a key is"),
+            (STATE, None, "spec.state cannot be removed, as positions belong to the state of its cells"),
+            (None, STATE, "spec.state cannot be added to a group that runs, as its shards have no cells"),
+        ],
+        ids=["another number", "no cells any more", "cells later on"],
+    )
+    def test_it_cannot_change(self, groups: Groups, names: Names, before: Json | None, after: Json | None, said: str) -> None:
+        name = names.fresh("cells")
+        groups.make(name, last=True, **({"state": before} if before else {}))
+        with pytest.raises(ApiError) as refusal:
+            groups.change(name, state=after)
+        assert said in str(refusal.value)
+
+    def test_its_place_can(self, groups: Groups, names: Names) -> None:
+        name = names.fresh("moved")
+        groups.make(name, last=True, state=self.STATE)
+        changed = groups.change(name, state={"checkpoint": {"claimName": "another"}})
+        assert changed["spec"]["state"] == {"cells": 6, "checkpoint": {"claimName": "another"}}
+        assert declared(changed).settings.cells == 6
 
 
 class TestAReset:

@@ -52,6 +52,8 @@ REPLY = HeartbeatReply(
     heartbeat_interval=Seconds(0.25),
     session_timeout=Seconds(45.0),
 )
+IN_CELLS = HeartbeatReply(5, (ConfirmedShard(SHARD, 3, 2, 100, start=80),), cells=6, state_generation=2)
+LOST = Heartbeat(NAME, RUN, 8, 5, state_lost=(0, 3))
 CHECKPOINT = CheckpointRequest(NAME, RUN, (ShardCheckpoint(SHARD, 3, 2**62),))
 CHECKPOINT_REPLY = CheckpointReply(
     (
@@ -96,7 +98,9 @@ VIEW = GroupView(
 
 
 @pytest.mark.parametrize(
-    "value", [HEARTBEAT, REPLY, CHECKPOINT, CHECKPOINT_REPLY, Leave(NAME, RUN), VIEW], ids=lambda value: type(value).__name__
+    "value",
+    [HEARTBEAT, LOST, REPLY, IN_CELLS, CHECKPOINT, CHECKPOINT_REPLY, Leave(NAME, RUN), VIEW],
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_written_is_read_again(value: Any) -> None:
     assert protocol.loads(type(value), protocol.dumps(value)) == value
@@ -111,7 +115,13 @@ def test_names_are_camel_case_and_durations_are_whole_milliseconds() -> None:
         "ordered": True,
         "heartbeatIntervalMs": 250,
         "sessionTimeoutMs": 45000,
+        "cells": 0,
+        "stateGeneration": 0,
     }
+    assert protocol.encode(IN_CELLS)["confirmed"] == [
+        {"shard": "t/0", "ownerEpoch": 3, "heldSinceEpoch": 2, "position": 100, "start": 80}
+    ]
+    assert protocol.encode(LOST)["stateLost"] == [0, 3]
 
 
 def test_what_has_a_default_may_be_left_out() -> None:
@@ -264,14 +274,14 @@ def test_an_answer_that_is_not_ours_is_retried_only_where_that_can_help(
     assert type(protocol.load_error(status, body)) is kind
 
 
-@pytest.mark.parametrize("header", [None, "1", "4", "one", ""])
+@pytest.mark.parametrize("header", [None, "2", "5", "one", ""])
 def test_another_version_is_refused_with_both_versions(header: str | None) -> None:
-    with pytest.raises(errors.ProtocolVersionError, match="this coordinator serves version 2 and 3; use an image"):
+    with pytest.raises(errors.ProtocolVersionError, match="this coordinator serves version 3 and 4; use an image"):
         protocol.check_version(header)
 
 
 def test_our_version_is_accepted() -> None:
-    assert protocol.check_version("3") == 3
+    assert protocol.check_version("4") == 4
 
 
 @pytest.mark.parametrize("value", [HEARTBEAT, CHECKPOINT, Leave(NAME, RUN)], ids=lambda value: type(value).__name__)
@@ -284,12 +294,12 @@ def test_a_request_names_its_group(value: Any) -> None:
 
 
 def test_the_version_before_is_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 4)
+    monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 5)
 
-    assert protocol.served_versions() == (3, 4)
-    assert protocol.check_version("3") == 3
-    with pytest.raises(errors.ProtocolVersionError, match="names version '2', this coordinator serves version 3 and 4; use an"):
-        protocol.check_version("2")
+    assert protocol.served_versions() == (4, 5)
+    assert protocol.check_version("4") == 4
+    with pytest.raises(errors.ProtocolVersionError, match="names version '3', this coordinator serves version 4 and 5; use an"):
+        protocol.check_version("3")
 
 
 def test_what_has_no_json_is_a_mistake_of_ours() -> None:

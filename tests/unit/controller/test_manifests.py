@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shardherd.controller.declared import template_hash
+from shardherd.controller.declared import pod_inputs, template_hash, with_pod_inputs
 from shardherd.controller.manifests import Manifests
 from tests.unit.controller.builders import MANIFESTS, resource
 from tests.unit.core.planning.builders import UID
@@ -280,6 +280,34 @@ def test_pods_from_before_tls_are_not_made_anew_for_it() -> None:
 def test_values_of_the_pod_come_first_so_that_others_may_refer_to_them() -> None:
     names = [item["name"] for item in driver(application={"env": [{"name": "MINE", "value": "$(SHARDHERD_CONSUMER)"}]})["env"]]
     assert names.index("SHARDHERD_CONSUMER") < names.index("SHARDHERD_DRIVER_HOST") < names.index("MINE")
+
+
+class TestState:
+    CLAIM: ClassVar[dict[str, Any]] = {"state": {"cells": 6, "checkpoint": {"claimName": "clicks-state"}}}
+    STORE: ClassVar[dict[str, Any]] = {"state": {"cells": 6, "checkpoint": {"uri": "s3a://bucket/state/"}}}
+
+    def test_a_claim_is_mounted_in_drivers_and_in_executors_whose_state_stores_write_there(self) -> None:
+        volume = {"name": "state", "persistentVolumeClaim": {"claimName": "clicks-state"}}
+        mount = {"name": "state", "mountPath": "/var/lib/shardherd/state"}
+        executor = json.loads(environment(**self.CLAIM)["SHARDHERD_EXECUTOR_TEMPLATE"])["spec"]
+        assert volume in pod(**self.CLAIM)["volumes"]
+        assert volume in executor["volumes"]
+        assert mount in driver(**self.CLAIM)["volumeMounts"]
+        assert mount in executor["containers"][0]["volumeMounts"]
+        assert environment(**self.CLAIM)["SHARDHERD_STATE_LOCATION"] == "/var/lib/shardherd/state"
+
+    def test_a_store_is_named_and_nothing_is_mounted(self) -> None:
+        assert environment(**self.STORE)["SHARDHERD_STATE_LOCATION"] == "s3a://bucket/state"
+        assert "state" not in {volume["name"] for volume in pod(**self.STORE)["volumes"]}
+
+    def test_a_group_without_state_has_pods_as_before(self) -> None:
+        assert "SHARDHERD_STATE_LOCATION" not in environment()
+        assert "state" not in {volume["name"] for volume in pod()["volumes"]}
+
+    def test_pods_are_replaced_when_the_place_changes_and_can_go_back_to_the_one_before(self) -> None:
+        before, after = resource(**self.CLAIM), resource(**self.STORE)
+        assert template_hash(before["spec"]) != template_hash(after["spec"])
+        assert with_pod_inputs(after, pod_inputs(before["spec"]))["spec"]["state"] == self.CLAIM["state"]
 
 
 class TestCheckpoint:

@@ -10,7 +10,7 @@ import numpy as np
 from shardherd.core import assignors
 from shardherd.core.assignors.problem import Indexes, names_array, zone_numbers
 from shardherd.core.assignors.weighted import HYSTERESIS
-from shardherd.core.group import eligible, grants, rates
+from shardherd.core.group import cells, eligible, grants, rates
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import SHARD_SIZES_UNKNOWN, WEIGHTS_CHANGED
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState, Weights, Zones
@@ -59,10 +59,11 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
     rows: list[int] = []
     current: list[int] = []
     pending: list[bool] = []
+    stays: list[ShardId] = []
     takers = {consumer for consumer, incoming in state.incoming.items() if incoming and eligible.may_be_next(state, consumer)}
     present = {consumer for consumer in state.consumers if eligible.present(state, consumer)}
     shards, infos, positions, in_flight = state.shards, state.infos, state.positions, state.in_flight
-    lost, unnoted = frozenset(grants.lost_checkpoints(state)), state.clocks.unnoted
+    lost, unnoted = frozenset(grants.lost_checkpoints(state)) | cells.lost_shards(state), state.clocks.unnoted
     still_read = grants.still_read(state)
     there = infos.keys() | state.clocks.unlooked if state.clocks.unlooked else infos
     not_alloc, nobody = ShardState.NOT_ALLOC, assignors.NOBODY
@@ -78,7 +79,10 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
         else:
             # WAIT and OVER have no holder. One whose holder has gone and must not move yet is left where it is.
             holder = record.holder
-            if holder is None or holder not in present or shard not in there or shard in lost:
+            if holder is None:
+                continue
+            if holder not in present or shard not in there or shard in lost:
+                stays.append(shard)
                 continue
             owner, is_pending = index.get(holder, nobody), False
             if record.next_consumer in takers:
@@ -87,6 +91,10 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
         rows.append(row)
         current.append(owner)
         pending.append(is_pending)
+    if stays and (number := state.spec.settings.cells):
+        kept = cells.without(rows, state.order, stays, number)
+        rows, current = [rows[at] for at in kept], [current[at] for at in kept]
+        pending = [pending[at] for at in kept]
     interned = state.interned
     names = interned.names[rows] if len(rows) < len(interned.names) else interned.names
     weights = None
@@ -112,8 +120,16 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
 def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
     """What the group's assignor answers.
 
-    If it fails, waits for weights, or must move nothing for now, what is held stays and the rest is given out.
+    If it fails, waits for weights, or must move nothing for now, what is held stays and the rest is given out. In a group with
+    cells it is asked about those.
     """
+    if not (number := state.spec.settings.cells):
+        return _answer(state, asked)
+    whole, cell_of = cells.together(asked, number)
+    return cells.apart(_answer(state, whole), cell_of)
+
+
+def _answer(state: State, asked: assignors.Problem) -> assignors.Assignment:
     name = state.spec.settings.assignor
     if state.spec.rebalance_paused:
         return assignors.kept(asked, asked.current)

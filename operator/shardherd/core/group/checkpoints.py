@@ -102,7 +102,8 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             grants.want_rebalance(state, CHECKPOINT_FOUND)
         advanced = advanced or before is None or offset > before
         if not record.started:
-            state.put_shard(record._replace(started=True))
+            # With cells it is where their state begins, exactly: what lay before may be gone since it was chosen.
+            state.put_shard(record._replace(started=True, start=offset if state.spec.settings.cells else record.start))
             grants.want_rebalance(state, SHARDS_APPEARED)
         if flight is not None and set_by_force:
             _forced(state, shard, flight.source_id, now)
@@ -159,6 +160,13 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
     if record is None:
         raise UnknownShardError(
             f"group {identity} has no shard {request.shard}; its shards are named topic/partition",
+            group=identity,
+            shard=request.shard,
+        )
+    if state.spec.settings.cells and not grants.checkpoint_lost(state, record):
+        raise InvalidRequestError(
+            f"the position of shard {request.shard} belongs to the state of its cell, and cannot be set alone: declare a reset"
+            " with discardState: true, which begins all cells anew",
             group=identity,
             shard=request.shard,
         )
@@ -280,6 +288,8 @@ def _accept(state: State, shard: ShardId, source_id: str) -> None:
     One that was made anew since the position was decided is another than `source_id`, and still nobody's.
     """
     clocks, info = state.clocks, state.infos.get(shard)
+    if resets.discards(state):
+        grants.begin_state(state, shard)
     grants.believe_forced(state, shard)
     if source_id and state.shards[shard].source_id != source_id:
         state.put_shard(state.shards[shard]._replace(source_id=source_id))

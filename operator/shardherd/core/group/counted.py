@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from shardherd.core.assignors import Problem
-from shardherd.core.group import eligible, grants
+from shardherd.core.group import cells, eligible, grants
 from shardherd.core.group.state import CONSUMERS, GROUP, IN_FLIGHT, POSITIONS, SESSIONS, SHARDS, Put, State
 from shardherd.core.model.event_reasons import SHARDS_GONE, SHARDS_RETURNED
 from shardherd.core.model.nouns import ShardId, ShardState
@@ -20,14 +20,24 @@ ACTIVE = (ShardState.NOT_ALLOC, *grants.HELD)
 
 
 def counts(state: State, shard: ShardId) -> bool:
-    """Whether a rebalance would count this shard now; `balance.problem` says the same of all shards at once."""
+    """Whether a rebalance would count this shard now; `balance.problem` says the same of all shards at once.
+
+    Nothing of a cell counts while something of it is held that does not.
+    """
+    return _counts_alone(state, shard) and all(
+        _counts_alone(state, mate) for mate in cells.mates(state, shard) if _is_held(state, mate)
+    )
+
+
+def _counts_alone(state: State, shard: ShardId) -> bool:
     record = state.shards.get(shard)
     if record is None or record.state not in ACTIVE:
         return False
     if record.holder is None:
         return grants.grantable(state, record)
     away = grants.is_away(state, shard) or not state.infos
-    return eligible.present(state, record.holder) and not away and not grants.checkpoint_lost(state, record)
+    lost = grants.checkpoint_lost(state, record) or cells.is_lost(state, shard)
+    return eligible.present(state, record.holder) and not away and not lost
 
 
 def note(state: State, asked: Problem) -> None:

@@ -180,10 +180,14 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
         # Whichever group committed it: which shard a position is one of is true for all of them.
         written = parse(request.notes.get(shard, ""))
         position = request.durable.get(shard)
+        start = position if position is not None else info.end if latest else info.begin
+        if state.spec.settings.cells and note is not None and note.owner_epoch > 0:
+            # It was read by this group, and where its state began is not known any more: at its first record, if need be.
+            start = min(start, info.begin)
         record = ShardRecord(
             shard,
             ShardState.NOT_ALLOC,
-            position if position is not None else info.end if latest else info.begin,
+            start,
             started=position is not None or shard in copies,
             owner_epoch=max(state.record.epoch_floor, note.lowest_claim if note is not None else 0),
             parents=info.parents,

@@ -5,6 +5,7 @@ Asked by the rebalance and by releases. Changes nothing.
 
 from __future__ import annotations
 
+from shardherd.core.group import cells
 from shardherd.core.group.grants import blocked, checkpoint_lost, movable
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import State
@@ -79,6 +80,7 @@ def releasable(state: State, record: ShardRecord) -> bool:
         and movable(state, record.shard)
         and record.shard in state.positions
         and not checkpoint_lost(state, record)
+        and not cells.is_lost(state, record.shard)
         and record.next_consumer is not None
         and may_be_next(state, record.next_consumer)
     )

@@ -6,7 +6,7 @@ is under way: callers ask `movable` first.
 
 from __future__ import annotations
 
-from shardherd.core.group import lineage
+from shardherd.core.group import cells, lineage
 from shardherd.core.group.fsm import Cause, step
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
@@ -79,8 +79,9 @@ def lost_checkpoints(state: State) -> list[ShardId]:
 def grantable(state: State, record: ShardRecord) -> bool:
     """Whether this shard may be given to somebody.
 
-    Its start is durable, its checkpoint is not lost, the source has it, and in an ordered group nobody reads it still. With its
-    position is a note of this group: else nobody would know, if the ownership were lost, that it was given away.
+    Its start is durable, neither its checkpoint nor its cell's state is lost, the source has it, and in an ordered group nobody
+    reads it still. With its position is a note of this group: else nobody would know, if the ownership were lost, that it was
+    given away.
     """
     shard = record.shard
     return (
@@ -89,6 +90,7 @@ def grantable(state: State, record: ShardRecord) -> bool:
         and shard in state.infos
         and movable(state, shard)
         and not checkpoint_lost(state, record)
+        and not cells.is_lost(state, shard)
         and not (state.spec.settings.ordered and any(shard in session.named for session in state.sessions.values()))
     )
 
@@ -180,6 +182,13 @@ def regrant(state: State, record: ShardRecord, now: float) -> None:
     state.put_shard(
         record._replace(incarnation=consumer.incarnation, owner_epoch=epoch, revision=state.grow_revision(), since=now)
     )
+
+
+def begin_state(state: State, shard: ShardId) -> None:
+    """In a group with cells: the state of this shard's keys begins where its position is now."""
+    position = state.positions.get(shard)
+    if state.spec.settings.cells and position is not None:
+        state.put_shard(state.shards[shard]._replace(start=position))
 
 
 def believe_forced(state: State, shard: ShardId) -> None:

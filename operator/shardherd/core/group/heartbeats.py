@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from shardherd.core.group import balance, eligible, grants, liveness, rebuild
+from shardherd.core.group import balance, cells, counted, eligible, grants, liveness, rebuild, resets
 from shardherd.core.group.records import Session, ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import InvalidRequestError
@@ -31,6 +31,7 @@ from shardherd.core.model.nouns import (
     Phase,
     ShardState,
 )
+from shardherd.core.model.wording import some
 
 MOST_CAPACITY = 1_000_000
 LONGEST_ZONE = 63
@@ -48,6 +49,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     liveness.check_group(state, request)
     _check_place(state, request)
     _check_phase(state, request)
+    _check_cells(state, request)
     rebuild.check_claims(state, request)
     expected = _is_expected_to_take_shards(state, request.consumer)
     new = liveness.admit(state, request.consumer, request.incarnation, now)
@@ -69,6 +71,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
             )
         )
     _take_place(state, request)
+    counted.gone(state, cells.note_lost(state, request))
     _want_rebalance(state, request, received, expected, was_draining, unheard)
 
 
@@ -83,6 +86,8 @@ def reply(state: State, request: Heartbeat) -> HeartbeatReply:
         ordered=settings.ordered,
         heartbeat_interval=Seconds(settings.heartbeat_interval),
         session_timeout=Seconds(settings.session_timeout),
+        cells=settings.cells,
+        state_generation=state.record.state_generation,
     )
 
 
@@ -90,19 +95,25 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     """Its shards in ALREADY_ALLOC that were granted to its current incarnation, and whose position is known and means them.
 
     It means nothing if it was lost, or if it is one of another shard, which had this name before. What the source does not have
-    cannot be read: who holds it lets go of it, and is granted it anew if it comes back.
+    cannot be read: who holds it lets go of it, and is granted it anew if it comes back. Nor is a cell read whose state is lost,
+    or is being discarded.
     """
     record = state.consumers.get(consumer)
-    if record is None or not record.present:
+    if record is None or not record.present or resets.discards(state):
         return ()
+    in_cells = state.spec.settings.cells > 0
     recreated = state.clocks.recreated
     found = []
     for shard in sorted(state.under.get((consumer, record.incarnation), ())):
         row, position = state.shards[shard], state.positions.get(shard)
         if row.state is not ShardState.ALREADY_ALLOC or position is None or shard in recreated:
             continue
-        if grants.may_be_read(state, shard, position):
+        if not grants.may_be_read(state, shard, position):
+            continue
+        if not in_cells:
             found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
+        elif not cells.is_lost(state, shard):
+            found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position, row.start))
     return tuple(found)
 
 
@@ -125,14 +136,18 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
 
     It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for. Not while it is
-    found out who holds what: that epoch may be one that another consumer was granted, and still claims.
+    found out who holds what: that epoch may be one that another consumer was granted, and still claims. What it gave up of a
+    cell because it cannot be read is nobody's: as long as it were somebody's, the rest of the cell could not move.
     """
-    if state.record.rebuilding:
+    if state.record.rebuilding or resets.discards(state):
         return
     record, session = state.consumers[consumer], state.sessions[consumer]
     unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
     for shard in sorted(unnamed, key=shard_key):
         row = state.shards[shard]
+        if session.revision >= row.revision and _comes_free(state, row):
+            grants.reclaim(state, row, now)
+            continue
         if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision or shard in state.clocks.recreated:
             continue
         if not grants.movable(state, shard) or shard not in state.positions or grants.checkpoint_lost(state, row):
@@ -154,7 +169,7 @@ def release_moving(state: State, consumers: Iterable[ConsumerId], now: float) ->
             continue
         for shard in sorted(moving, key=shard_key):
             record = state.shards[shard]
-            if released(state, record) and eligible.releasable(state, record):
+            if released(state, record) and eligible.releasable(state, record) and liveness.moves_whole(state, record, now):
                 grants.release(state, record, now)
 
 
@@ -163,6 +178,24 @@ def released(state: State, record: ShardRecord) -> bool:
     if record.holder is None or record.incarnation is None or not liveness.is_current(state, record.holder, record.incarnation):
         return False
     return liveness.let_go(state, record)
+
+
+def _comes_free(state: State, row: ShardRecord) -> bool:
+    """Whether a shard of a cell is nobody's once its holder gave it up: the cell's state is lost, or the shard is away."""
+    if not state.spec.settings.cells or not grants.movable(state, row.shard):
+        return False
+    away = row.state is ShardState.ALREADY_ALLOC and grants.is_away(state, row.shard)
+    return away or cells.is_lost(state, row.shard)
+
+
+def _check_cells(state: State, request: Heartbeat) -> None:
+    number = state.spec.settings.cells
+    if all(each < number for each in request.state_lost):
+        return
+    there = f"the group's cells are 0 to {number - 1}" if number else "the group has no cells: see spec.state"
+    raise _invalid(
+        state, request, f"names in stateLost the cells {some([str(each) for each in request.state_lost], 5)}; {there}"
+    )
 
 
 def _check_place(state: State, request: Heartbeat) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core.group import eligible, grants
+from shardherd.core.group import cells, eligible, grants
 from shardherd.core.group.records import ConsumerRecord, EndReason, ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
@@ -211,6 +211,24 @@ def let_go(state: State, record: ShardRecord) -> bool:
     return session.revision >= record.revision and record.shard not in session.named
 
 
+def moves_whole(state: State, record: ShardRecord, now: float) -> bool:
+    """Whether the whole cell of a shard that is released can go to its next consumer now: nobody else keeps a part of it."""
+    return all(
+        row.holder in (None, record.next_consumer) or _may_go_along(state, record, row, now)
+        for row in map(state.shards.__getitem__, cells.mates(state, record.shard))
+    )
+
+
+def _may_go_along(state: State, record: ShardRecord, row: ShardRecord, now: float) -> bool:
+    if row.holder is None or row.incarnation is None or row.next_consumer != record.next_consumer:
+        return False
+    if not eligible.releasable(state, row):
+        return False
+    if is_current(state, row.holder, row.incarnation):
+        return let_go(state, row)
+    return gone_at(state, row.holder, row.incarnation) <= now
+
+
 def covers(dead: Incarnation, incarnation: Incarnation) -> bool:
     """Whether proof of `dead` proves `incarnation` dead too."""
     return dead == incarnation or dead.supersedes(incarnation)
@@ -323,7 +341,7 @@ def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float)
         return
     if record.state is ShardState.TRANSFER:
         # The newer incarnation has never been told of it: nothing of it is held, so it can go to the next consumer at once.
-        if eligible.releasable(state, record):
+        if eligible.releasable(state, record) and moves_whole(state, record, now):
             grants.release(state, record, now)
         return
     if _yields(state, consumer, record.incarnation, now):

@@ -20,12 +20,16 @@ FORMAT = "1"
 FORCED = "forced"
 """A sixth part, of a forced position's note only. Earlier versions did not write it."""
 
+GENERATION = "generation="
+"""How the last part begins, of the notes of a group with cells whose state was discarded. Earlier versions know no cells."""
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """One position's note: the UID of its group, the epochs of the leader and of the grant, and which shard bore the name.
 
-    `forced`: whoever was granted the shard under this epoch is not to go on from where it is.
+    `forced`: whoever was granted the shard under this epoch is not to go on from where it is. `generation` is that of the state
+    of the group's cells.
     """
 
     uid: str
@@ -33,9 +37,11 @@ class Note:
     owner_epoch: int
     source_id: str = ""
     forced: bool = False
+    generation: int = 0
 
     def __str__(self) -> str:
-        return text(self.uid, self.leader_epoch, self.owner_epoch, self.source_id, forced=self.forced)
+        epochs = self.leader_epoch, self.owner_epoch
+        return text(self.uid, *epochs, self.source_id, forced=self.forced, generation=self.generation)
 
     @property
     def lowest_claim(self) -> int:
@@ -43,18 +49,22 @@ class Note:
         return self.owner_epoch + 1 if self.forced else self.owner_epoch
 
 
-def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str, *, forced: bool = False) -> str:
+def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str, *, forced: bool = False, generation: int = 0) -> str:
     """A note as it is written."""
-    return f"{FORMAT} {uid} {leader_epoch} {owner_epoch} {source_id}{f' {FORCED}' if forced else ''}"
+    parts = [FORMAT, uid, str(leader_epoch), str(owner_epoch), source_id]
+    return " ".join([*parts, *[FORCED] * forced, *[f"{GENERATION}{generation}"] * (generation > 0)])
 
 
 def parse(written: str) -> Note | None:
     """The note that was written, or None for a text that is none of ours or of another format."""
     parts = written.split(" ")
+    generation = 0
+    if len(parts) > 5 and parts[-1].startswith(GENERATION) and parts[-1].removeprefix(GENERATION).isdecimal():
+        generation = int(parts.pop().removeprefix(GENERATION))
     forced = parts[5:] == [FORCED]
     if len(parts) != 5 + forced or parts[0] != FORMAT or not (parts[2].isdecimal() and parts[3].isdecimal()):
         return None
-    return Note(parts[1], int(parts[2]), int(parts[3]), parts[4], forced)
+    return Note(parts[1], int(parts[2]), int(parts[3]), parts[4], forced, generation)
 
 
 def of_group(uid: str, texts: Mapping[ShardId, str]) -> dict[ShardId, Note]:

@@ -71,6 +71,8 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "resetIds": list(group.reset_ids),
             "resetSources": [list(each) for each in group.reset_sources],
             "resetLeftOut": list(group.reset_left_out),
+            # Only where there are cells, and their state was ever lost or discarded.
+            **({"state": state} if any(state := _state(group)) else {}),
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
         "names": names,
@@ -170,10 +172,17 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             reset_ids=tuple(group.get("resetIds", ())),
             reset_sources=tuple((ShardId(shard), source) for shard, source in group.get("resetSources", ())),
             reset_left_out=tuple(map(ShardId, group.get("resetLeftOut", ()))),
+            state_generation=(state := group.get("state", (0, 0, ())))[0],
+            state_revision=state[1],
+            state_lost=tuple(state[2]),
         ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},
     )
+
+
+def _state(group: GroupRecord) -> list[Any]:
+    return [group.state_generation, group.state_revision, list(group.state_lost)]
 
 
 def _decode_growth(data: Sequence[Any]) -> Growth:

@@ -42,7 +42,9 @@ def notes(state: State, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, s
             # Not with an earlier position, that is only committed once more when a forced one waits.
             forced = flight is not None and flight.forced and flight.offset == offset
             epochs = state.record.leader_epoch, row.owner_epoch
-            written[shard] = text(state.record.uid, *epochs, _bearer(state, row), forced=forced)
+            written[shard] = text(
+                state.record.uid, *epochs, _bearer(state, row), forced=forced, generation=state.record.state_generation
+            )
     return written
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardherd.core.assignors import Delta
-from shardherd.core.group import balance, counted, eligible, grants, heartbeats
+from shardherd.core.group import balance, cells, counted, eligible, grants, heartbeats
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, REBALANCED, TRANSFER_ENDED
@@ -29,6 +29,7 @@ class _Steps:
     revoked: int = 0
     moved: int = 0
     again: bool = False
+    waits: bool = False
 
 
 def rebalance(state: State, now: float) -> None:
@@ -47,8 +48,11 @@ def rebalance(state: State, now: float) -> None:
         state.put_clocks(gather_until=now + GATHER)
     steps = _take_steps(state, now)
     heartbeats.release_moving(state, tuple(state.moving), now)
-    _keep_orphaned_transfers(state, now)
-    if steps.again:
+    kept = _keep_orphaned_transfers(state, now)
+    if steps.waits and kept:
+        # What waits for the rest of its cell to arrive is the holder's again, with that.
+        grants.want_rebalance(state, TRANSFER_ENDED)
+    if steps.again or steps.waits:
         state.put_clocks(replan=True)
     if steps.granted or steps.revoked:
         _report(state, steps, reason, now)
@@ -108,7 +112,9 @@ def _gives_up_all(state: State, consumer: ConsumerId) -> bool:
 
 
 def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps, now: float) -> None:
-    if record.state is ShardState.NOT_ALLOC:
+    if record.state is ShardState.NOT_ALLOC and not _may_join(state, record.shard, consumer):
+        steps.waits = True
+    elif record.state is ShardState.NOT_ALLOC:
         grants.grant(state, record, consumer, now)
         steps.granted += 1
         steps.moved += record.last_holder not in (None, consumer)
@@ -124,19 +130,30 @@ def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps
         steps.revoked += 1
 
 
-def _keep_orphaned_transfers(state: State, now: float) -> None:
-    """Row 6 back to the holder, for transfers whose next consumer cannot take them and that found no other."""
+def _may_join(state: State, shard: ShardId, consumer: ConsumerId) -> bool:
+    """Whether a free shard of a cell may be given to the cell's consumer: once it alone has the rest of it, and is warm."""
+    if not state.spec.settings.cells:
+        return True
+    return eligible.receives(state, consumer) and cells.may_take(state, shard, consumer)
+
+
+def _keep_orphaned_transfers(state: State, now: float) -> bool:
+    """Row 6 back to the holder, for transfers whose next consumer cannot take them and that found no other; whether any was."""
+    kept = False
     for consumer in sorted(state.incoming):
         if not state.incoming[consumer] or eligible.may_be_next(state, consumer):
             continue
         for shard in sorted(state.incoming[consumer], key=shard_key):
-            _keep(state, shard, now)
+            kept = _keep(state, shard, now) or kept
+    return kept
 
 
-def _keep(state: State, shard: ShardId, now: float) -> None:
+def _keep(state: State, shard: ShardId, now: float) -> bool:
     record = state.shards[shard]
-    if record.holder is not None and eligible.present(state, record.holder):
-        grants.keep(state, record, now)
+    if record.holder is None or not eligible.present(state, record.holder):
+        return False
+    grants.keep(state, record, now)
+    return True
 
 
 def _report(state: State, steps: _Steps, reason: str, now: float) -> None:

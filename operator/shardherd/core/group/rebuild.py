@@ -45,6 +45,7 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     if not notes and not copies:
         return
     state.put_record(rebuilding=True, leader_epoch=_above(state, notes))
+    _find_generation(state, notes)
     timeout = state.spec.settings.session_timeout
     state.put_clocks(claims_until=now + timeout)
     state.emit(
@@ -73,6 +74,7 @@ def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
     later = {shard: note for shard, note in notes.items() if note.leader_epoch >= state.record.leader_epoch}
     if not later:
         return
+    _find_generation(state, later)
     if state.record.rebuilding or not may_begin(state, now):
         state.put_record(leader_epoch=_above(state, later))
     else:
@@ -144,6 +146,13 @@ def end_if_due(state: State, now: float) -> None:
     said = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
     state.emit(GroupEvent(OWNERSHIP_REBUILT, f"{said}, {len(free)} {verb(len(free), 'is', 'are')} free"))
     grants.want_rebalance(state, OWNERSHIP_REBUILT)
+
+
+def _find_generation(state: State, notes: Mapping[ShardId, Note]) -> None:
+    """Which state of its cells was in use when these positions were committed: what was discarded stays so."""
+    found = max((note.generation for note in notes.values()), default=0)
+    if state.spec.settings.cells and found > state.record.state_generation:
+        state.put_record(state_generation=found)
 
 
 def _above(state: State, notes: Mapping[ShardId, Note]) -> int:

@@ -33,7 +33,8 @@ class ShardRecord(NamedTuple):
 
     `holder`, `incarnation` and `owner_epoch` are the grant in ALREADY_ALLOC and TRANSFER; in other states `holder` is None and
     `owner_epoch` is the last one given. `revision` is the one in which its holder was last given it or asked for it. `start` is
-    the position resolved when the shard appeared; `started` is True once a position of it was durable.
+    the position resolved when the shard appeared, in a group with cells where its state begins; `started` is True once a
+    position of it was durable.
     """
 
     shard: ShardId
@@ -135,7 +136,8 @@ class GroupRecord:
     made with all of its rows, or made; `last_reset` the last that was made, with its first rows. `reset_ids` are those of the
     last resets that were made or refused, which never are again. `reset_sources`: for which shards of the source the reset that
     is being made was decided, where their records named others of that name. `reset_left_out` are those that it does not set,
-    because they were made anew since.
+    because they were made anew since. `state_generation` says which state of its cells is in use, since
+    `state_revision`; `state_lost` are the cells of which it is lost.
     """
 
     uid: str
@@ -151,6 +153,9 @@ class GroupRecord:
     reset_ids: tuple[str, ...] = ()
     reset_sources: tuple[tuple[ShardId, str], ...] = ()
     reset_left_out: tuple[ShardId, ...] = ()
+    state_generation: int = 0
+    state_revision: int = 0
+    state_lost: tuple[int, ...] = ()
 
 
 class Clocks(msgspec.Struct, frozen=True):

@@ -37,6 +37,11 @@ def applying(state: State) -> ResetReport | None:
     return report if report is not None and report.state is ResetState.APPLYING else None
 
 
+def discards(state: State) -> bool:
+    """Whether the state of all cells is being discarded: nobody reads, until every position is set."""
+    return state.spec.settings.cells > 0 and applying(state) is not None
+
+
 def sets(state: State, shard: ShardId) -> bool:
     """Whether a reset that was decided is still to set this shard, as far as is known: no other position of it is taken.
 
@@ -143,6 +148,7 @@ def _obstacle(state: State, declared: Reset) -> str:
 def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | None:
     """Plan it. The report of one that is to be made now, None of any other."""
     names, wrong = _names(state, declared)
+    wrong += _against_state(state, declared, names)
     given = dict(declared.offsets) if declared.to is ResetTo.OFFSETS else request.positions
     targets = {name: _target(declared.to, state.infos[name], given) for name in names}
     wrong += [
@@ -158,14 +164,48 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
         return None
     rows = tuple(ResetRow(name, state.positions.get(name), offset) for name, offset in targets.items())
     if declared.dry_run:
-        message = f"A dry run, nothing was changed. {_figures(rows, 'would be', 'would be')}."
+        message = f"A dry run, nothing was changed. {_figures(rows, 'would be', 'would be')}.{_with_state(state, 'would be')}"
         _conclude(state, declared, _report(declared, ResetState.PLANNED, message, rows, request.wall))
         return None
-    begun = _report(declared, ResetState.APPLYING, f"{_figures(rows, 'is being', 'are being')}.", rows, request.wall)
+    message = f"{_figures(rows, 'is being', 'are being')}.{_with_state(state, 'is')}"
+    begun = _report(declared, ResetState.APPLYING, message, rows, request.wall)
     sources = ((name, state.infos[name].source_id) for name in names if name in state.clocks.recreated)
     state.put_record(reset=begun, reset_sources=tuple(sources), reset_left_out=())
     state.put_clocks(unset=None)
+    if state.spec.settings.cells:
+        _begin_generation(state)
     return begun
+
+
+def _with_state(state: State, verb: str) -> str:
+    """What else becomes of a group with cells, as one more sentence."""
+    return f" The state of all cells {verb} discarded." if state.spec.settings.cells else ""
+
+
+def _begin_generation(state: State) -> None:
+    """The state of all cells is as good as gone from here on, wherever the positions are; none of it is lost any more."""
+    record = state.record
+    state.put_record(state_generation=record.state_generation + 1, state_revision=state.grow_revision(), state_lost=())
+    for shard in state.order:
+        # Also of what is away, and not set: it is read on from where it was, if it comes back.
+        grants.begin_state(state, shard)
+    state.touch_all()  # who holds them must stop
+
+
+def _against_state(state: State, declared: Reset, names: list[ShardId]) -> list[str]:
+    """What is wrong with it where positions belong to the state of cells: it must discard all of it, and say so."""
+    if not state.spec.settings.cells:
+        return ["spec.reset.discardState is true, and the group has no spec.state: remove it"] if declared.discard_state else []
+    wrong = []
+    if not declared.discard_state:
+        wrong.append(
+            "spec.reset.discardState is not true, and in a group with spec.state positions belong to the state of its cells:"
+            " set it, if all of that is to begin anew"
+        )
+    missing = [name for name in state.order if name in state.infos and name not in set(names)]
+    if missing:
+        wrong.append(f"it does not set {some(missing, NAMED)}, whose state is discarded with all other: set all shards")
+    return wrong
 
 
 def _names(state: State, declared: Reset) -> tuple[list[ShardId], list[str]]:
@@ -245,12 +285,14 @@ def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     gone = tuple(row.shard for row in begun.rows if row.shard in unset)
     if gone:
         begun = _only(begun, tuple(row for row in begun.rows if row.shard not in unset))
-    message = _summary(begun.rows, state.record.reset_left_out, "was", "were", gone)
+    message = _summary(begun.rows, state.record.reset_left_out, "was", "were", gone) + _with_state(state, "was")
     done = replace(begun, state=ResetState.DONE, message=message, rows=begun.rows[:SHOWN])
     state.put_record(reset=done, last_reset=done, reset_ids=_with_id(state, begun.id), reset_sources=(), reset_left_out=())
     state.put_clocks(unset=None)
     by = f" (declared by field manager {begun.manager})" if begun.manager else ""
     shards = tuple(row.shard for row in done.rows)
+    if state.spec.settings.cells:
+        state.touch_all()
     state.emit(GroupEvent(RESET_DONE, f"reset {begun.id} to {begun.to}{by}: {done.message}", shards=shards, warning=True))
     grants.want_rebalance(state, RESET_DONE)
 
@@ -265,6 +307,7 @@ def _set_before_they_went(state: State, gone: Iterable[ResetRow]) -> frozenset[S
     """Those that were set. A leader that ended before it knew fenced nobody: they may come back, and are read from there."""
     found = frozenset(row.shard for row in gone if _is_set(state, row))
     for shard in sorted(found):
+        grants.begin_state(state, shard)
         grants.believe_forced(state, shard)
         if state.shards[shard].state in grants.HELD:
             grants.fence_holder(state, state.shards[shard])

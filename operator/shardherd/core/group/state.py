@@ -29,7 +29,7 @@ from shardherd.core.group.journal import (
 )
 from shardherd.core.group.rates import Rates
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
-from shardherd.core.model.naming import shard_key
+from shardherd.core.model.naming import cell, shard_key
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
 
 __all__ = [
@@ -89,6 +89,7 @@ class State:
         self._grown = False
         self._order: list[ShardId] | None = None
         self._interned: Interned | None = None
+        self._cells: dict[int, tuple[ShardId, ...]] | None = None
         self._tables = self._by_table()
 
     # What is read most, by name.
@@ -285,6 +286,8 @@ class State:
             self._index(before, after)
         elif table is CONSUMERS:
             self.unsettled = True
+        elif key == "spec":
+            self._cells = None
 
     def _index(self, before: ShardRecord | None, after: ShardRecord | None) -> None:
         if before is not None and after is not None and _indexed(before) == _indexed(after):
@@ -313,7 +316,7 @@ class State:
             if after.next_consumer is not None:
                 self.incoming.setdefault(after.next_consumer, {})[after.shard] = None
         if before is None or after is None:
-            self._order = self._interned = None
+            self._order = self._interned = self._cells = None
         if before is None or after is None or before.parents != after.parents:
             self._index_parents(before, after)
 
@@ -338,6 +341,17 @@ class State:
         if self._interned is None:
             self._interned = Interned.of(self.order)
         return self._interned
+
+    @property
+    def cells(self) -> Mapping[int, tuple[ShardId, ...]]:
+        """The shards of each cell that has any, in their order; nothing in a group without cells."""
+        if self._cells is None:
+            found: dict[int, list[ShardId]] = {}
+            number = self.spec.settings.cells
+            for shard in self.order if number else ():
+                found.setdefault(cell(shard, number), []).append(shard)
+            self._cells = {number: tuple(shards) for number, shards in found.items()}
+        return self._cells
 
     def _by_table(self) -> dict[Table, dict[Any, Any]]:
         return {table: getattr(self, table.value) for table in Table}

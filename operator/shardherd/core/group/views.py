@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from shardherd.core import assignors
-from shardherd.core.group import eligible, grants, growth, resets
+from shardherd.core.group import cells, eligible, grants, growth, resets
 from shardherd.core.group.records import EndReason
 from shardherd.core.group.state import State
 from shardherd.core.model.messages import Seconds
@@ -18,6 +18,7 @@ from shardherd.core.model.reasons import (
     PAUSED,
     RESETTING,
     SOURCE_RECREATED,
+    STATE_LOST,
     UNKNOWN_ASSIGNOR,
 )
 
@@ -161,6 +162,14 @@ def _withheld(state: State) -> tuple[Condition, ...]:
             Condition(
                 CHECKPOINT_LOST,
                 f"{_named(lost)}: the checkpoint is gone or lies before the first record; say by spec.reset where to read on",
+            )
+        )
+    if state.record.state_lost:
+        found.append(
+            Condition(
+                STATE_LOST,
+                f"{cells.named(state.record.state_lost)} gone, or older than the positions: nobody is granted the shards. Begin"
+                " all cells anew by spec.reset, for example {id: ..., to: Earliest, discardState: true}",
             )
         )
     return tuple(found)

@@ -1,4 +1,4 @@
-"""What a group may be called, and the natural order of names: `clicks/10` after `clicks/2`, and consumer `g-10` after `g-2`.
+"""What a group may be called, the natural order of names: `clicks/10` after `clicks/2`, and the cell of a shard.
 
 Used wherever an order must be the same for everybody, and before a name gets into a path.
 """
@@ -34,6 +34,11 @@ def split(shard: ShardId) -> tuple[str, int]:
     if slash and partition.isdecimal():
         return (topic, int(partition))
     return (shard, -1)
+
+
+def cell(shard: ShardId, cells: int) -> int:
+    """Which of so many cells this shard is in: its partition's number says, so that co-partitioned topics meet."""
+    return split(shard)[1] % cells
 
 
 def consumer_key(consumer: ConsumerId) -> tuple[str, int, str]:

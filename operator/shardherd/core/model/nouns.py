@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, NewType
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from shardherd.core.model.messages import Message, Name, Natural, Seconds
 from shardherd.core.model.reasons import LIMITS
@@ -93,7 +93,8 @@ class Weights(StrEnum):
 class GroupSettings:
     """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's.
 
-    What the source has not had for `forget_after` is forgotten.
+    What the source has not had for `forget_after` is forgotten. `cells`: into so many cells the shards are dealt, each of which
+    moves as one, with the state of its keys; 0 if every shard moves by itself.
     """
 
     ordered: bool = False
@@ -109,6 +110,7 @@ class GroupSettings:
     initial_assignment_delay: float = 10.0
     forget_after: float = 3600.0
     paused: bool = False
+    cells: int = 0
 
 
 class Phase(StrEnum):
@@ -149,6 +151,9 @@ class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
 
     `phase` is what it is about, for `phase_age` seconds by now, None if it does not tell. A WAITING consumer means to go on in
     `goes_on_in` seconds, if that is not 0.
+
+    `state_lost` are the cells that it holds and whose state, in the present generation, is not there or older than the durable
+    positions: it reads nothing of them.
     """
 
     consumer: ConsumerId
@@ -165,6 +170,7 @@ class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
     phase: Phase | None = None
     phase_age: Seconds = field(default_factory=Seconds, name="phaseAgeMs")
     goes_on_in: Seconds = field(default_factory=Seconds, name="goesOnInMs")
+    state_lost: tuple[Natural, ...] = ()
 
 
 class ConfirmedShard(Message, frozen=True):
@@ -172,18 +178,23 @@ class ConfirmedShard(Message, frozen=True):
 
     `held_since_epoch` is the first epoch since which this consumer's name has held the shard without a gap, a forced
     checkpoint or a reset; a range logged under an epoch in [held_since_epoch, owner_epoch] is still the consumer's own.
+
+    `start` is told in groups with cells only: the position at which the state of the present generation begins. A shard whose
+    position is above it has state.
     """
 
     shard: ShardId
     owner_epoch: Natural
     held_since_epoch: Natural
     position: Offset
+    start: Offset | UnsetType = UNSET
 
 
 class HeartbeatReply(Message, frozen=True):
     """What the consumer may read: exactly its ALREADY_ALLOC shards. All others it must stop, checkpoint, and leave out.
 
-    `fenced` are the (shard, epoch) pairs of the request that are not a current grant.
+    `fenced` are the (shard, epoch) pairs of the request that are not a current grant. `cells` as in `GroupSettings`;
+    `state_generation` grows by one with every reset that discards the state of their keys.
     """
 
     revision: Natural
@@ -193,6 +204,8 @@ class HeartbeatReply(Message, frozen=True):
     ordered: bool = False
     heartbeat_interval: Seconds = field(default_factory=lambda: Seconds(3.0), name="heartbeatIntervalMs")
     session_timeout: Seconds = field(default_factory=lambda: Seconds(45.0), name="sessionTimeoutMs")
+    cells: Natural = 0
+    state_generation: Natural = 0
 
 
 class ShardCheckpoint(Message, frozen=True, forbid_unknown_fields=True):
@@ -337,7 +350,8 @@ class Reset:
 
     `timestamp` is in seconds since 1970 (Timestamp only): positions are those of the first records at or after it. `offsets`
     are the positions of the shards that are named (Offsets only). `shards` are those that are set, all if there are none. With
-    `dry_run` it is only planned. `manager` is the field manager that wrote the declaration: a tool, not a person.
+    `dry_run` it is only planned. `manager` is the field manager that wrote the declaration: a tool, not a person. In a group
+    with cells it must `discard_state` of all of them.
     """
 
     id: str
@@ -347,6 +361,7 @@ class Reset:
     shards: tuple[ShardId, ...] = ()
     dry_run: bool = False
     manager: str = ""
+    discard_state: bool = False
 
 
 class ResetState(StrEnum):

@@ -24,6 +24,8 @@ class ConditionType:
     SCALING_LIMITED = "ScalingLimited"
     CHECKPOINT_LOST = "CheckpointLost"
     ORDER_PRESERVED = "OrderPreserved"
+    STATE_LOST = "StateLost"
+    CELLS_FIT = "CellsFit"
 
 
 CONDITIONS = MappingProxyType(
@@ -39,6 +41,10 @@ CONDITIONS = MappingProxyType(
         ConditionType.SCALING_LIMITED: "a limit, a pause or what was learnt keeps the number from being as recommended",
         ConditionType.CHECKPOINT_LOST: "a shard had a durable position and has lost it; it stays where it is",
         ConditionType.ORDER_PRESERVED: "in ordered groups only: order is kept",
+        ConditionType.STATE_LOST: "in groups with `spec.state` only: the state of a cell is gone, or older than its positions; "
+        "nobody is granted the cell",
+        ConditionType.CELLS_FIT: "in groups with `spec.state` only: `state.cells` divides the number of partitions of every "
+        "topic, so that a key is in the same cell in all of them, and stays there when a topic grows by a multiple",
     }
 )
 """What it means that a condition is True, for the documentation."""
@@ -77,7 +83,7 @@ CONSUMING = _reason("Consuming", (_READY,), meaning="all is well")
 # The source.
 DISCOVERING = _reason(
     "Discovering",
-    (_SOURCE, ConditionType.BALANCED, _READY),
+    (_SOURCE, ConditionType.BALANCED, ConditionType.CELLS_FIT, _READY),
     meaning="the source, or the coordinator, has not answered yet",
     remedy="wait; if it stays, see the operator's log",
 )
@@ -295,6 +301,25 @@ CHECKPOINT_LOST = _reason(
     meaning="durable positions are missing, lie before the first record, or went back while no operator ran; the message names "
     "the shards, which stay where they are",
     remedy="[reset them](day-two.md#reset), or [restore them](day-two.md#restore)",
+)
+STATE_KEPT = _reason("StateKept", (ConditionType.STATE_LOST,), meaning="no cell is known to have lost its state")
+STATE_LOST = _reason(
+    "StateLost",
+    (ConditionType.STATE_LOST, _READY),
+    meaning="a consumer found no state of a cell where it should be, or state that is older than the positions; the message "
+    "names the cells, which nobody is granted",
+    remedy="[reset](state.md#lost-state-and-resets) the positions, and discard the state of all cells with it",
+)
+CELLS_DIVIDE = _reason(
+    "CellsDivide", (ConditionType.CELLS_FIT,), meaning="`state.cells` divides the number of partitions of every topic"
+)
+CELLS_DO_NOT_DIVIDE = _reason(
+    "CellsDoNotDivide",
+    (ConditionType.CELLS_FIT,),
+    meaning="`state.cells` does not divide the number of partitions of the topics in the message: a key is in another cell "
+    "there than in other topics, and changes its cell when the topic grows",
+    remedy="[grow the topic](state.md#growth) to a multiple before there is state, or make another group with a number of "
+    "cells that divides it",
 )
 ORDER_KEPT = _reason("OrderKept", (ConditionType.ORDER_PRESERVED,), meaning="records of one key are read in order")
 PARTITION_GROWTH = _reason(

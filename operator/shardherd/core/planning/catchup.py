@@ -147,7 +147,8 @@ def _case(observation: Observation, sizing: Sizing, shards: int) -> _Case:
     scaling, ceiling = observation.declared.scaling, sizing.ceiling
     high, limit = scaling.max_replicas, (MAX_REPLICAS, "The lag asks for more consumers than spec.scaling.maxReplicas allows.")
     if shards < high:
-        high, limit = shards, (TOO_FEW_SHARDS, "The lag asks for more consumers than there are shards to read.")
+        units = "cells" if observation.declared.settings.cells else "shards"
+        high, limit = shards, (TOO_FEW_SHARDS, f"The lag asks for more consumers than there are {units} to read.")
     if ceiling is not None and observation.wall < ceiling.until and ceiling.replicas < high:
         high = ceiling.replicas
         limit = (NO_GAIN, f"The lag asks for more consumers, but more than {high} did not read more when it was tried.")

@@ -6,13 +6,15 @@ condition keeps its transition time while its status stays the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from shardherd.core.assignors import EVEN
 from shardherd.core.model import reasons
-from shardherd.core.model.nouns import Phase, ShardState
+from shardherd.core.model.naming import cell, split
+from shardherd.core.model.nouns import GroupView, Phase, ShardState
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
 from shardherd.core.model.wording import count, part, some, verb
@@ -52,7 +54,8 @@ def findings(observation: Observation, course: Course) -> tuple[Finding, ...]:
     """All conditions for this observation, Ready first."""
     rest = tuple(rule(observation, course) for rule in _RULES)
     order = (_order_preserved(observation),) if observation.declared.settings.ordered else ()
-    return (_ready(observation, course.scale, {finding.type: finding for finding in rest}), *rest, *order)
+    state = (_state_lost(observation), _cells_fit(observation)) if observation.declared.settings.cells else ()
+    return (_ready(observation, course.scale, {finding.type: finding for finding in rest}), *rest, *order, *state)
 
 
 def unreadable(message: str) -> tuple[Finding, ...]:
@@ -260,15 +263,24 @@ def _balanced(observation: Observation, _course: Course) -> Finding:
     waiting = view.shards_in(ShardState.NOT_ALLOC)
     if moving or waiting:
         return finding(FALSE, reasons.REBALANCING, f"{count(moving, 'shard')} moving, {waiting} held by nobody.")
-    counts = [
-        consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
-    ]
+    counts, unit = _loads(observation, view)
     if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor in EVEN:
-        return finding(FALSE, reasons.UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
-    most = count(max(counts, default=0), "shard")
+        return finding(FALSE, reasons.UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} {unit}s.")
+    most = count(max(counts, default=0), unit)
     held = f"{min(counts)} to {most}" if counts and min(counts) != max(counts) else most
     each = "" if len(counts) == 1 else " each"
     return finding(TRUE, reasons.BALANCED, f"{count(len(counts), 'consumer')} with {held}{each}.")
+
+
+def _loads(observation: Observation, view: GroupView) -> tuple[list[int], str]:
+    """How many shards each consumer holds that may hold some, or cells where those are what is shared; and the noun."""
+    takers = [each for each in view.consumers if each.ready and not each.draining and not each.cordoned]
+    cells = observation.declared.settings.cells
+    if not cells:
+        return [consumer.shards for consumer in takers], "shard"
+    held = {(shard.holder, cell(shard.shard, cells)) for shard in view.shards if shard.present}
+    numbers = Counter(holder for holder, _ in held)
+    return [numbers[consumer.consumer] for consumer in takers], "cell"
 
 
 def _scaling_active(observation: Observation, course: Course) -> Finding:
@@ -293,6 +305,32 @@ def _checkpoint_lost(observation: Observation, _course: Course) -> Finding:
         if cause.reason == reasons.CHECKPOINT_LOST:
             return Finding(ConditionType.CHECKPOINT_LOST, TRUE, reasons.CHECKPOINT_LOST, cause.message)
     return Finding(ConditionType.CHECKPOINT_LOST, FALSE, reasons.CHECKPOINTS_KEPT, "No durable position is missing.")
+
+
+def _state_lost(observation: Observation) -> Finding:
+    withheld = observation.view.withheld if observation.view is not None else ()
+    for cause in withheld:
+        if cause.reason == reasons.STATE_LOST:
+            return Finding(ConditionType.STATE_LOST, TRUE, reasons.STATE_LOST, cause.message)
+    return Finding(ConditionType.STATE_LOST, FALSE, reasons.STATE_KEPT, "No cell is known to have lost its state.")
+
+
+def _cells_fit(observation: Observation) -> Finding:
+    """Whether a key is in the same cell in all topics, and stays there when they grow by a multiple."""
+    finding = partial(Finding, ConditionType.CELLS_FIT)
+    view, cells = observation.view, observation.declared.settings.cells
+    if view is None or not view.discovered:
+        return finding(UNKNOWN, reasons.DISCOVERING, "The topics are not known yet.")
+    sizes = Counter(split(shard.shard)[0] for shard in view.shards if shard.present)
+    wrong = [f"{topic} has {count(size, 'partition')}" for topic, size in sorted(sizes.items()) if size % cells]
+    if wrong:
+        return finding(
+            FALSE,
+            reasons.CELLS_DO_NOT_DIVIDE,
+            f"spec.state.cells ({cells}) does not divide the number of partitions: {some(wrong, 3)}. A key"
+            " is in another cell there than in other topics, and changes its cell when the topic grows.",
+        )
+    return finding(TRUE, reasons.CELLS_DIVIDE, f"{count(cells, 'cell')} of as many partitions each, in every topic.")
 
 
 def _order_preserved(observation: Observation) -> Finding:

@@ -20,6 +20,7 @@ from shardherd.core.model.reasons import (
     REASONS,
     SCALING,
     SOURCE_RECREATED,
+    STATE_LOST,
     STUCK_SHARDS,
     ConditionType,
 )
@@ -36,6 +37,8 @@ GOOD = {
     ConditionType.SCALING_LIMITED: "False",
     ConditionType.CHECKPOINT_LOST: "False",
     ConditionType.ORDER_PRESERVED: "True",
+    ConditionType.STATE_LOST: "False",
+    ConditionType.CELLS_FIT: "True",
 }
 """What a condition is when there is nothing to explain."""
 
@@ -55,6 +58,7 @@ BY_COMMAND: Mapping[str, str] = {
     CRASH_LOOPING: "on one machine: shardherd local logs CONSUMER --previous",
     SOURCE_RECREATED: f"to read the new topic from its begin: {_RESET}",
     CHECKPOINT_LOST: f"to read from the first record that there is: {_RESET}",
+    STATE_LOST: f"the same, with the option --discard-state of reset: {_RESET}",
 }
 """The commands of a remedy, where a user who reads no documentation needs to be told them."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from shardherd.core.model.naming import cell
 from shardherd.core.model.nouns import GroupView, ShardState
 from shardherd.core.model.reasons import (
     EXTERNAL,
@@ -149,10 +150,22 @@ def _idle(observation: Observation, view: GroupView, sizing: Sizing) -> Wish | N
 def _by_mode(observation: Observation, view: GroupView, sizing: Sizing) -> Wish:
     scaling = observation.declared.scaling
     shards = view.shards_in(*ACTIVE)
+    units = _units(view, observation.declared.settings.cells) if observation.declared.settings.cells else shards
     if scaling.mode is ScalingMode.SHARDS:
         wanted = -(-shards // scaling.shards_per_consumer)
-        return _limited(observation, _of_shards(shards, wanted, scaling.shards_per_consumer))
-    return catchup.wish(observation, view, sizing, shards)
+        wish = _of_shards(shards, wanted, scaling.shards_per_consumer)
+        return _limited(observation, wish if wanted <= units else _of_cells(shards, units))
+    return catchup.wish(observation, view, sizing, units)
+
+
+def _units(view: GroupView, cells: int) -> int:
+    """How many cells there are to read: a consumer has at least one of them, or nothing."""
+    return len({cell(shard.shard, cells) for shard in view.shards if shard.present and shard.state in ACTIVE})
+
+
+def _of_cells(shards: int, units: int) -> Wish:
+    message = f"{count(shards, 'shard')} to read, in {count(units, 'cell')}: {count(units, 'consumer')}, one for each."
+    return Wish(units, FOLLOWING_SHARDS, message, recommended=units)
 
 
 def _of_shards(shards: int, wanted: int, each: int) -> Wish:
