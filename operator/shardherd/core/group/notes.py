@@ -20,12 +20,16 @@ FORMAT = "1"
 FORCED = "forced"
 """A sixth part, of a forced position's note only. Earlier versions did not write it."""
 
+GROWN = "grown="
+"""How the last part begins of the note of a shard that waits since its topic grew: with the number of shards before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """One position's note: the UID of its group, the epochs of the leader and of the grant, and which shard bore the name.
 
-    `forced`: whoever was granted the shard under this epoch is not to go on from where it is.
+    `forced`: whoever was granted the shard under this epoch is not to go on from where it is. `grown`: it waited for a shard of
+    those that its topic had before, so many; 0 if it did not wait.
     """
 
     uid: str
@@ -33,9 +37,10 @@ class Note:
     owner_epoch: int
     source_id: str = ""
     forced: bool = False
+    grown: int = 0
 
     def __str__(self) -> str:
-        return text(self.uid, self.leader_epoch, self.owner_epoch, self.source_id, forced=self.forced)
+        return text(self.uid, self.leader_epoch, self.owner_epoch, self.source_id, forced=self.forced, grown=self.grown)
 
     @property
     def lowest_claim(self) -> int:
@@ -43,18 +48,20 @@ class Note:
         return self.owner_epoch + 1 if self.forced else self.owner_epoch
 
 
-def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str, *, forced: bool = False) -> str:
+def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str, *, forced: bool = False, grown: int = 0) -> str:
     """A note as it is written."""
-    return f"{FORMAT} {uid} {leader_epoch} {owner_epoch} {source_id}{f' {FORCED}' if forced else ''}"
+    more = f"{f' {FORCED}' if forced else ''}{f' {GROWN}{grown}' if grown else ''}"
+    return f"{FORMAT} {uid} {leader_epoch} {owner_epoch} {source_id}{more}"
 
 
 def parse(written: str) -> Note | None:
     """The note that was written, or None for a text that is none of ours or of another format."""
     parts = written.split(" ")
+    before = parts.pop().removeprefix(GROWN) if parts[-1].startswith(GROWN) else "0"
     forced = parts[5:] == [FORCED]
-    if len(parts) != 5 + forced or parts[0] != FORMAT or not (parts[2].isdecimal() and parts[3].isdecimal()):
+    if len(parts) != 5 + forced or parts[0] != FORMAT or not all(map(str.isdecimal, (parts[2], parts[3], before))):
         return None
-    return Note(parts[1], int(parts[2]), int(parts[3]), parts[4], forced)
+    return Note(parts[1], int(parts[2]), int(parts[3]), parts[4], forced, int(before))
 
 
 def of_group(uid: str, texts: Mapping[ShardId, str]) -> dict[ShardId, Note]:

@@ -141,8 +141,8 @@ def end_if_due(state: State, now: float) -> None:
         state.put_shard(record._replace(owner_epoch=highest))
     state.put_clocks(resumed_at=now, claimed=0)
     held = len(state.shards) - len(free)
-    claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
-    state.emit(GroupEvent(OWNERSHIP_REBUILT, f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
+    said = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
+    state.emit(GroupEvent(OWNERSHIP_REBUILT, f"{said}, {len(free)} {verb(len(free), 'is', 'are')} free"))
     grants.want_rebalance(state, OWNERSHIP_REBUILT)
 
 
