@@ -133,6 +133,20 @@ def test_growth_upon_growth_chains_so_that_a_parent_that_waits_makes_its_child_w
     assert waiting(play) == "357"
 
 
+def test_a_topic_that_may_have_grown_twice_between_two_looks_waits_for_the_shards_of_every_number_between() -> None:
+    """7 of 8 may have been 3 of 4 for a producer that noticed that, and that was 1 of 2."""
+    play = grown(2, 8)
+    play.wait(SETTLE, ("g-0",))
+    assert cut(play, p0=50, p1=60, p2=0, p3=20) == CutoverDue("t", 8, shards("0", "1", "2", "3"), play.now)
+    assert play.group.cutover_due(play.now) is None
+    assert waiting(play) == "357"
+    play.checkpoint("g-0", "1", 60)
+    assert waiting(play) == "7"
+    play.settle("g-0")
+    play.checkpoint("g-0", "3", 20)
+    assert waiting(play) == ""
+
+
 def test_each_growth_has_a_cutover_of_its_own() -> None:
     play = settled(2, 4, p0=110, p1=50)
     assert waiting(play) == "2"
@@ -364,7 +378,7 @@ def test_all_generations_that_waited_wait_again() -> None:
     play.discover([*topic(4), *(info(str(each)) for each in range(4, 8))])
     play.lose()
     play.discover(topic(8))
-    assert play.view.growths == (Growth("t", 2, 4, (), keeps=True), Growth("t", 4, 8, (), keeps=True))
+    assert play.view.growths == (Growth("t", 2, 8, (), keeps=True), Growth("t", 4, 8, (), keeps=True))
     assert waiting(play) == "234567"
 
 
@@ -418,11 +432,27 @@ def test_parents_and_children_follow_the_remainders_through_all_growths() -> Non
     both = (Growth("t", 4, 8, (), keeps=True), Growth("t", 2, 4, (), keeps=True), Growth("u", 1, 9, (), keeps=True))
     assert [each for _, each in growths.parents(both, shard("7"))] == [*shards("3", "1")]
     assert [each for _, each in growths.parents(both, shard("4"))] == [*shards("0")]
-    assert list(growths.parents(both, shard("1"))) == list(growths.parents(both, shard("8"))) == []
+    assert growths.parents(both, shard("1")) == growths.parents(both, shard("8")) == []
     assert growths.children(both, shard("1")) == [*shards("3", "5", "7")]
     assert growths.children(both, shard("2")) == [*shards("6")]
     assert growths.children(both, shard("8")) == []
     assert growths.children(both, shard("v")) == []
+
+
+def test_the_numbers_between_are_those_that_a_topic_can_have_had_by_multiples() -> None:
+    assert [growths.steps(*each) for each in ((4, 8), (4, 24), (3, 12), (1, 6), (4, 10))] == [
+        [4],
+        [4, 8, 12],
+        [3, 6],
+        [1, 2, 3],
+        [4, 8],
+    ]
+
+
+def test_all_numbers_between_count_also_where_none_is_a_multiple_of_another() -> None:
+    every = [Growth("t", before, 24, (), keeps=True) for before in growths.steps(4, 24)]
+    assert [each for _, each in growths.parents(every, shard("23"))] == [*shards("11", "3", "7", "3")]
+    assert set(shards("7", "11", "15", "19", "23")) == set(growths.children(every, shard("3")))
 
 
 def test_what_is_not_taken_of_a_growth_is_known_by_name() -> None:

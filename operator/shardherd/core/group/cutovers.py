@@ -35,8 +35,9 @@ def due(state: State, now: float) -> CutoverDue | None:
     if not state.record.growths or state.record.rebuilding or not state.infos or not state.clocks.source_reachable:
         return None
     for growth in state.record.growths:
-        if (missing := growths.uncut(growth)) and now >= _settled_at(state, growth):
-            return CutoverDue(growth.topic, growth.after, tuple(missing), now)
+        if growths.uncut(growth) and now >= _settled_at(state, growth):
+            missing = {shard for each in _same(state, growth.topic, growth.after) for shard in growths.uncut(each)}
+            return CutoverDue(growth.topic, growth.after, tuple(sorted(missing, key=shard_key)), now)
     return None
 
 
@@ -45,28 +46,36 @@ def taken(state: State, request: CutoverDue, now: float) -> None:
 
     What was asked too early, for a growth that is another by now, is left alone.
     """
-    growth = next((each for each in state.record.growths if (each.topic, each.after) == (request.topic, request.after)), None)
-    if growth is None or not growth.keeps or request.asked < _settled_at(state, growth):
+    same = _same(state, request.topic, request.after)
+    if not same or request.asked < _settled_at(state, same[0]):
         return
-    open_ones = set(growths.uncut(growth))
-    new = {shard: end for shard, end in request.ends.items() if shard in open_ones}
-    if not new:
+    changed = {each: _with_ends(each, request.ends) for each in same}
+    if all(before == after for before, after in changed.items()):
         return
-    ends = tuple(sorted({**dict(growth.ends), **new}.items(), key=lambda each: shard_key(each[0])))
-    after = structs.replace(growth, ends=ends)
-    put(state, tuple(after if each is growth else each for each in state.record.growths))
-    left = len(open_ones) - len(new)
+    put(state, tuple(changed.get(each, each) for each in state.record.growths))
+    new = {shard for before, after in changed.items() for shard, _ in set(after.ends) - set(before.ends)}
+    left = len({shard for each in changed.values() for shard in growths.uncut(each)})
     more = f"; {count(left, 'shard')} cannot be asked yet" if left else ""
     state.emit(
         GroupEvent(
             CUTOVER_TAKEN,
-            f"topic {growth.topic} grew to {growth.after} partitions, and its producers have noticed: its new shards wait "
+            f"topic {request.topic} grew to {request.after} partitions, and its producers have noticed: its new shards wait "
             f"until {count(len(new), 'shard')} {verb(len(new), 'is', 'are')} read to where "
             f"{verb(len(new), 'it ends', 'they end')} now{more}",
             shards=tuple(sorted(new, key=shard_key)),
         )
     )
     wake(state, now)
+
+
+def _same(state: State, topic: str, after: int) -> list[Growth]:
+    """What was seen at once of a topic that grew to so many: it may have been several steps."""
+    return [each for each in state.record.growths if each.keeps and (each.topic, each.after) == (topic, after)]
+
+
+def _with_ends(growth: Growth, found: Mapping[ShardId, Offset]) -> Growth:
+    new = [(shard, found[shard]) for shard in growths.uncut(growth) if shard in found]
+    return structs.replace(growth, ends=tuple(sorted((*growth.ends, *new), key=lambda each: shard_key(each[0]))))
 
 
 def _settled_at(state: State, growth: Growth) -> float:

@@ -43,7 +43,7 @@ def note(state: State, request: ShardsDiscovered, fresh: list[ShardId], notes: M
     left = [each for each in keeping if not _is_void(state, each, others) and not _is_over(state, each, keeping)]
     for each in lost:
         _tell_of_lost(state, each)
-    for each in kept:
+    for each in {(each.topic, each.after): each for each in reversed(kept)}.values():
         _tell_of_kept(state, each)
     still = (without_remade(each, state.shards, state.infos) for each in plain)
     open_ones = [each for each in still if unread(each, state.positions, state.infos).ends]
@@ -101,7 +101,7 @@ def _grown(
     infos, lost = state.infos, []
     # A topic that was made anew since has nothing of what they tell of.
     notes = {shard: each for shard, each in notes.items() if shard in infos and _tells_of(each, infos[shard])}
-    kept = _waited(fresh, keeping, notes)
+    kept = _waited(state, fresh, others, keeping, notes)
     if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
         return grown(state.shards, fresh, infos), []
     by_topic: dict[str, list[ShardId]] = {}
@@ -111,26 +111,33 @@ def _grown(
     for topic, new in sorted(by_topic.items()):
         # Of what is fresh only what this very group has committed of before can have been there.
         before = max(_size(state, topic, new), 1 + max((split(each)[1] for each in new if each in notes), default=-1))
-        more = [shard for shard in new if split(shard)[1] >= before > 0]
+        more = [shard for shard in new if split(shard)[1] >= before > 0 and not growths.parents(kept, shard)]
         if not more:
             continue
         after = 1 + max(split(each)[1] for each in (*more, *others) if split(each)[0] == topic)
         if after % before == 0:
-            kept.append(Growth(topic, before, after, (), keeps=True))
+            kept += _kept(topic, before, after)
         elif not first:
             lost += [structs.replace(each, before=before, after=after) for each in grown(state.shards, more, infos)]
     return lost, kept
 
 
-def _waited(fresh: list[ShardId], keeping: list[Growth], notes: Mapping[ShardId, Note]) -> list[Growth]:
+def _kept(topic: str, before: int, after: int) -> list[Growth]:
+    return [Growth(topic, number, after, (), keeps=True) for number in growths.steps(before, after)]
+
+
+def _waited(
+    state: State, fresh: list[ShardId], others: Collection[ShardId], keeping: list[Growth], notes: Mapping[ShardId, Note]
+) -> list[Growth]:
     """The growths for which fresh shards waited when their rows were lost, as the notes of their positions say."""
-    found: dict[tuple[str, int], int] = {}
+    found: dict[str, int] = {}
     for shard in fresh:
         topic, number = split(shard)
         before = notes[shard].grown if shard in notes else 0
-        if 0 < before <= number and not any(growths.parents(keeping, shard)):
-            found[topic, before] = max(found.get((topic, before), 0), number + 1)
-    return [Growth(topic, before, after, (), keeps=True) for (topic, before), after in sorted(found.items())]
+        if 0 < before <= number and not growths.parents(keeping, shard):
+            found[topic] = min(found.get(topic, before), before)
+    sizes = {topic: 1 + max(split(each)[1] for each in (*state.infos, *others) if split(each)[0] == topic) for topic in found}
+    return [each for topic, before in sorted(found.items()) for each in _kept(topic, before, sizes[topic])]
 
 
 def _tells_of(note: Note, info: ShardInfo) -> bool:

@@ -51,7 +51,7 @@ def _grown(state: State, row: ShardRecord) -> int:
     """How many shards its topic had before, if it waits since that grew: who loses the ownership must know that it waited."""
     if row.state is not ShardState.WAIT or not state.record.growths:
         return 0
-    return next((growth.before for growth, _ in growths.parents(state.record.growths, row.shard)), 0)
+    return min((growth.before for growth, _ in growths.parents(state.record.growths, row.shard)), default=0)
 
 
 def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:

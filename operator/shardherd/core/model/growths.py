@@ -7,30 +7,45 @@ number, and the shards that were there get none of another. Called by `core.grou
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import Growth, Offset, ShardId
 
 
-def parents(growths: Iterable[Growth], shard: ShardId) -> Iterator[tuple[Growth, ShardId]]:
-    """Each growth that keeps order and that this shard comes from, the last first, with the shard that had its keys before."""
+def steps(before: int, after: int) -> list[int]:
+    """The numbers of shards that a topic may have had from the one to the other, `before` first.
+
+    It may have grown several times between two looks, and a producer may have noticed only some of that. Where `after` is no
+    multiple, which multiples were among them nobody knows.
+    """
+    return [number for number in range(before, after, before) if after % number == 0 or after % before]
+
+
+def parents(growths: Iterable[Growth], shard: ShardId) -> list[tuple[Growth, ShardId]]:
+    """The growths that keep order and that this shard comes from, each with a shard that may have had its keys before.
+
+    All of them, also of those that come before those; the last growth first.
+    """
     topic, number = split(shard)
-    mine = (each for each in growths if each.keeps and each.topic == topic)
-    for growth in sorted(mine, key=lambda each: each.before, reverse=True):
-        if growth.before <= number < growth.after:
-            number %= growth.before
-            yield growth, ShardId(f"{topic}/{number}")
+    mine = sorted((each for each in growths if each.keeps and each.topic == topic), key=lambda each: -each.before)
+    found, numbers = [], {number}
+    for growth in mine:
+        # Those of a smaller number are below it: nothing that is found later comes from this growth.
+        for parent in sorted({each % growth.before for each in numbers if growth.before <= each < growth.after}):
+            numbers.add(parent)
+            found.append((growth, ShardId(f"{topic}/{parent}")))
+    return found
 
 
 def children(growths: Iterable[Growth], shard: ShardId) -> list[ShardId]:
-    """All shards to which keys of this one have moved by growths that keep order, also from one to the next."""
+    """All shards to which keys of this one may have moved by growths that keep order, also from one to the next."""
     topic, number = split(shard)
-    numbers = [number] if number >= 0 else []
+    numbers = {number}
     for growth in sorted((each for each in growths if each.keeps and each.topic == topic), key=lambda each: each.before):
-        for parent in tuple(each for each in numbers if each < growth.before):
-            numbers += range(parent + growth.before, growth.after, growth.before)
-    return [ShardId(f"{topic}/{each}") for each in sorted(set(numbers[1:]))]
+        for parent in [each for each in numbers if 0 <= each < growth.before]:
+            numbers.update(range(parent + growth.before, growth.after, growth.before))
+    return [ShardId(f"{topic}/{each}") for each in sorted(numbers - {number})]
 
 
 def cutover(growth: Growth, shard: ShardId) -> Offset | None:
