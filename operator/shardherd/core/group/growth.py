@@ -48,7 +48,8 @@ def note(state: State, request: ShardsDiscovered, fresh: list[ShardId], notes: M
     still = (without_remade(each, state.shards, state.infos) for each in plain)
     open_ones = [each for each in still if unread(each, state.positions, state.infos).ends]
     cutovers.put(state, (*open_ones, *lost, *left, *kept))
-    _count(state, fresh, others)
+    if state.spec.settings.growth_cutover is not GrowthCutover.NEVER:
+        _count(state, fresh, others)
     if kept:
         at = dict.fromkeys(((each.topic, each.after) for each in kept), now)
         state.put_clocks(grown_at={**state.clocks.grown_at, **at})
