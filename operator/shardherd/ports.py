@@ -161,6 +161,14 @@ class ShardSource(Protocol):
         """
         ...
 
+    async def log_ends(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        """Where the next record of each of these shards is written now, also while the group may not read up to it.
+
+        Asked of the source when it is called, never known from before. A shard that cannot be asked is absent. Raises
+        SourceUnavailableError if none can.
+        """
+        ...
+
     async def live_members(self) -> tuple[str, ...]:
         """Members that the source's own group protocol sees in this group; must be empty. Raises SourceUnavailableError."""
         ...

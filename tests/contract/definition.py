@@ -318,6 +318,16 @@ REFUSED = [
         id="weights of a unit that does not exist",
     ),
     pytest.param(
+        {"source": {"kafka": {"growth": {"settle": "25h"}}}},
+        'spec.source.kafka.growth.settle ("25h") must be a duration of at most 24h, for example 7m',
+        id="a settle that is too long",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"growth": {"cutover": "Now", "settle": "5m"}}}},
+        "spec.source.kafka.growth.settle is of no effect with cutover Now: leave it out, or set cutover to AfterSettle",
+        id="a settle that nobody waits for",
+    ),
+    pytest.param(
         {"application": {"image": None}},
         "spec.application.image: Required value",
         id="no image",
@@ -531,7 +541,14 @@ ACCEPTED = [
 ]
 
 DEFAULTED: Json = {
-    "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
+    "source": {
+        "kafka": {
+            "bootstrapServers": "kafka:9092",
+            "topics": ["clicks"],
+            "startingPosition": "Earliest",
+            "growth": {"cutover": "AfterSettle", "settle": "7m"},
+        }
+    },
     "ordered": False,
     "assignor": "Sticky",
     "assignorOptions": {"zones": "Prefer", "weights": "Records"},

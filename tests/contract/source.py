@@ -104,6 +104,17 @@ class SourceContract:
 
         await lab.eventually(decided)
 
+    async def test_logs_end_where_the_next_record_is_written_whoever_may_read_it(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 2)
+        source = lab.open((f"{prefix}a",), "", prefix, read_committed=True)
+        first, second, third = (info_name(f"{prefix}a", number) for number in range(3))
+        await lab.append(f"{prefix}a", 1, 5)
+        assert await source.log_ends((first, second, third)) == {first: 0, second: 5}
+        await lab.append(f"{prefix}a", 1, 2)
+        assert await source.log_ends((second,)) == {second: 7}
+        async with lab.transaction(f"{prefix}a", 0, 3):
+            assert await source.log_ends((first,)) == {first: 3}
+
     async def test_positions_are_found_by_time(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 3)
         # Of today: a broker forgets old records.

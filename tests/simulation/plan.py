@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GrowthCutover, KafkaSource
 
 CHAOS = 540.0
 """Seconds of faults; then the world heals, and has at least 70 s more to settle: 10 minutes in all."""
@@ -137,6 +137,7 @@ def plan(seed: int) -> Plan:
         initial_assignment_delay=10.0,
         forget_after=forget,
         cells=cells,
+        growth_cutover=GrowthCutover.NEVER,
     )
     identity = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
     source = KafkaSource("broker:9092", ("t",), "", "demo.clicks")

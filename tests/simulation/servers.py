@@ -377,6 +377,10 @@ class SimulatedSource:
             self._process, "kafka", "times", dict, 10.0, SourceUnavailableError, SourceUnavailableError
         )
 
+    async def log_ends(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        """Asked of no world: their topics do not grow by multiples, as producers do."""
+        raise BrokenError(f"the ends of {shards} are asked for")
+
     async def live_members(self) -> tuple[str, ...]:
         return await self._network.call(
             self._process, "kafka", "members", lambda: (), 10.0, SourceUnavailableError, SourceUnavailableError

@@ -12,7 +12,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardherd.core.model.nouns import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId, Weights, Zones
+from shardherd.core.model.nouns import (
+    GroupIdentity,
+    GroupSettings,
+    GrowthCutover,
+    KafkaSource,
+    Reset,
+    ResetTo,
+    ShardId,
+    Weights,
+    Zones,
+)
 from shardherd.core.model.security import KafkaSecurity, OAuth, SecretKey
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.planning.listing import identity_of
@@ -124,6 +134,8 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             initial_assignment_delay=seconds(spec["initialAssignmentDelay"]),
             paused=spec["paused"],
             cells=spec["state"]["cells"] if "state" in spec else 0,
+            growth_cutover=GrowthCutover(kafka["growth"]["cutover"]),
+            growth_settle=seconds(kafka["growth"]["settle"]),
         ),
         scaling=_scaling(spec["scaling"]),
         replicas=spec.get("replicas", 1),

@@ -282,6 +282,7 @@ class GroupRunner:
                 if self._restrictions.commit_error and await committer.retake():
                     self._set_restrictions(replace(self._restrictions, commit_error=""))
                 await self._reset(source)
+                await self._cut_over(source)
                 await self._cleaning.remind(committer.forget, self.spec)
                 committer.remind()
                 await copies.remind()
@@ -323,6 +324,14 @@ class GroupRunner:
             found = await self._timed("positions_at", lambda: source.positions_at(timestamp))
             wanted = replace(wanted, positions=found)
         self._mailbox().put(Tell(replace(wanted, wall=self._ports.clock.wall()), insist=False))
+
+    async def _cut_over(self, source: ShardSource) -> None:
+        """Tell the group where its shards end, where new ones wait for that."""
+        wanted = self.group.cutover_due(self._ports.clock.now())
+        if wanted is not None:
+            ends = await self._timed("log_ends", lambda: source.log_ends(wanted.shards))
+            if ends:
+                self._mailbox().put(Tell(replace(wanted, ends=ends), insist=False))
 
     async def _mail(self) -> None:
         await self._opened.wait()

@@ -37,6 +37,7 @@ _GAUGES = (
     metrics.GROUP_END,
     metrics.GROUP_CHECKPOINT,
     metrics.GROUP_UNOWNED,
+    metrics.GROUP_WAITING,
     metrics.GROUP_TRANSFER,
     metrics.GROUP_SERIES_OMITTED,
     metrics.GROUP_SHARDS,
@@ -99,7 +100,11 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
     add(metrics.GROUP_MAX_LAG, max(lags, default=0))
     add(metrics.GROUP_END, sum(shard.end or 0 for shard in there))
     add(metrics.GROUP_CHECKPOINT, sum(shard.checkpoint or 0 for shard in there))
-    for metric, state in ((metrics.GROUP_UNOWNED, ShardState.NOT_ALLOC), (metrics.GROUP_TRANSFER, ShardState.TRANSFER)):
+    for metric, state in (
+        (metrics.GROUP_UNOWNED, ShardState.NOT_ALLOC),
+        (metrics.GROUP_WAITING, ShardState.WAIT),
+        (metrics.GROUP_TRANSFER, ShardState.TRANSFER),
+    ):
         add(metric, max((shard.state_age for shard in there if shard.state is state), default=0.0))
     add(metrics.GROUP_SERIES_OMITTED, len(read) - len(shown))
     for state in ShardState:

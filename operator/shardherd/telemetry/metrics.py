@@ -112,6 +112,11 @@ GROUP_CHECKPOINT = Metric(
 GROUP_UNOWNED = Metric(
     "shardherd_group_max_unowned_seconds", "The longest time that a shard that should be read has had no holder.", PICTURE
 )
+GROUP_WAITING = Metric(
+    "shardherd_group_max_waiting_seconds",
+    "The longest time that a shard of an ordered group has waited for its parents, as far as this leader knows.",
+    PICTURE,
+)
 GROUP_TRANSFER = Metric(
     "shardherd_group_max_transfer_seconds", "The longest time that a shard has been on its way to another consumer.", PICTURE
 )

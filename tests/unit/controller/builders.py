@@ -14,7 +14,14 @@ from tests.unit.core.planning.builders import UID
 MANIFESTS = Manifests("http://shardherd.system.svc:8080", "shardherd")
 
 _SPEC: dict[str, Any] = {
-    "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
+    "source": {
+        "kafka": {
+            "bootstrapServers": "kafka:9092",
+            "topics": ["clicks"],
+            "startingPosition": "Earliest",
+            "growth": {"cutover": "AfterSettle", "settle": "7m"},
+        }
+    },
     "ordered": False,
     "assignor": "Sticky",
     "assignorOptions": {"zones": "Prefer", "weights": "Records"},

@@ -43,6 +43,7 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
         f"shardherd_group_end_offset{{{group}}} 107.0",
         f"shardherd_group_committed_offset{{{group}}} 97.0",
         f"shardherd_group_max_unowned_seconds{{{group}}} 4.5",
+        f"shardherd_group_max_waiting_seconds{{{group}}} 0.0",
         f"shardherd_group_max_transfer_seconds{{{group}}} 0.0",
         f"shardherd_group_shard_series_omitted{{{group}}} 0.0",
         f'shardherd_group_shards{{{group},state="WAIT"}} 0.0',

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 import kafka.errors as errors
@@ -184,6 +184,18 @@ class Catalogue:
         if missing := sorted(leaders.keys() - found.keys()):
             raise SourceUnavailableError(f"the leader of {missing[0][0]}/{missing[0][1]} has moved; it is looked up again")
         return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+    async def log_ends(self, look: Look, wanted: Set[Partition]) -> Mapping[Partition, int]:
+        """Where these partitions end, as their leaders say now; one that none answers for is absent.
+
+        Never of the look: that may be seconds old, and keeps what it knew of a partition whose leader did not answer.
+        """
+        leaders = {partition: node for partition, node in look.leaders.items() if partition in wanted}
+        if not leaders:
+            return {}
+        return await self._connection.run(
+            "look up where its logs end", lambda wire: _offsets(wire, leaders, LATEST, read_committed=False), LOOK_TIMEOUT
+        )
 
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
         found = await _topics(wire, interests)

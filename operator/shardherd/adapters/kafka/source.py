@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -96,6 +96,12 @@ class KafkaShardSource:
             "read the times of records", lambda wire: self._times.read(wire, wanted), TIMES_TIMEOUT
         )
         return {shard_of(*partition): time for partition, time in found.items()}
+
+    async def log_ends(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        """The high watermarks: an open transaction, which may hold records of before, does not end a log."""
+        wanted = frozenset(partition_of(shard) for shard in shards)
+        found = await self._catalogue.log_ends(await self._catalogue.look(self._interest), wanted)
+        return {shard_of(*partition): end for partition, end in found.items()}
 
     async def live_members(self) -> tuple[str, ...]:
         """One description a member: client id and address. Raises SourceUnavailableError."""

@@ -16,8 +16,8 @@ from shardherd.ports import CommitFencedError, Discovered, SourceUnavailableErro
 
 @dataclass
 class MemoryKafka:
-    """A cluster. `faults` knows "discover", "positions_at", "written_at", "live_members", "take_over", "read", "commit" and
-    "forget".
+    """A cluster. `faults` knows "discover", "positions_at", "written_at", "log_ends", "live_members", "take_over", "read",
+    "commit" and "forget".
 
     `rack` is that of every leader that `racks` does not name by its shard. Every record has `record_size` bytes; with 0 sizes
     are not shown.
@@ -133,6 +133,13 @@ class MemoryShardSource:
                     found[info.shard] = offset
                     break
         return found
+
+    async def log_ends(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        await _enter(self._kafka, "log_ends", self._source.bootstrap_servers)
+        there = {
+            ShardId(f"{name}/{at}"): end for name, all_of in self._kafka.topics.items() for at, (_, end) in enumerate(all_of)
+        }
+        return {shard: there[shard] for shard in shards if shard in there and shard not in self._kafka.leaderless}
 
     async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
         await _enter(self._kafka, "written_at", self._source.bootstrap_servers)

@@ -15,7 +15,7 @@ from shardherd.core.group import grants, liveness, resets
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import SHARDS_FORGOTTEN, SHARDS_GONE
-from shardherd.core.model.naming import shard_key
+from shardherd.core.model.naming import shard_key, split
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.wording import count, some, verb
 
@@ -91,11 +91,15 @@ def _cut_off(state: State, row: ShardRecord) -> None:
 def _drop(state: State, forgotten: list[ShardId]) -> None:
     gone = frozenset(forgotten)
     highest = max(state.shards[shard].owner_epoch for shard in gone)
-    growths = (replace(each, ends=tuple(end for end in each.ends if end[0] not in gone)) for each in state.record.growths)
+    topics = {split(shard)[0] for shard in gone}
+    plain = (each for each in state.record.growths if not each.keeps)
+    growths = (replace(each, ends=tuple(end for end in each.ends if end[0] not in gone)) for each in plain)
+    # A topic has all of its partitions, or it is another one.
+    keeping = (each for each in state.record.growths if each.keeps and each.topic not in topics)
     state.put_record(
         group_epoch=state.record.group_epoch + 1,
         epoch_floor=max(state.record.epoch_floor, highest),
-        growths=tuple(each for each in growths if each.ends),
+        growths=(*(each for each in growths if each.ends), *keeping),
     )
     for shard in forgotten:
         state.drop_shard(shard)

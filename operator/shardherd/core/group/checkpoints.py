@@ -6,11 +6,14 @@ grant, and never goes back, except a forced one. Called by `group`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import structs
 
 from shardherd.core.group import grants, lineage, liveness, rebuild, resets
 from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import GroupEvent, State
+from shardherd.core.model import growths
 from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
 from shardherd.core.model.event_reasons import CHECKPOINT_FORCED, CHECKPOINT_FOUND, SHARD_REVIVED, SHARDS_APPEARED
 from shardherd.core.model.naming import shard_key
@@ -189,7 +192,9 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
         request.shard, InFlight(request.offset, forced=True, source_id=info.source_id if info is not None else "")
     )
     revives = record.state is ShardState.OVER and (info is None or request.offset < info.end)
-    return ForceCheckpointReply(_order_warning(state, request.shard) if revives else "")
+    if revives:
+        return ForceCheckpointReply(_order_warning(state, request.shard))
+    return ForceCheckpointReply(_cutover_warning(state, request.shard, request.offset))
 
 
 def revive(state: State, shard: ShardId, now: float) -> None:
@@ -255,7 +260,18 @@ def _withheld(state: State, shard: ShardId) -> bool:
 
 def _order_warning(state: State, shard: ShardId) -> str:
     """What to tell of a shard that is read again: empty unless the data of a descendant was read, or is being read."""
-    descendants = lineage.descendants(shard, lambda each: state.children.get(each, ()))
+    return _warning(state, shard, lineage.descendants(shard, lambda each: state.children.get(each, ())))
+
+
+def _cutover_warning(state: State, shard: ShardId, offset: Offset) -> str:
+    """The same of a shard that is read again from below its cutover offset: those that wait for it still go on to wait."""
+    ends = (growths.cutover(each, shard) for each in state.record.growths if each.keeps)
+    if not any(end is not None and offset < end for end in ends):
+        return ""
+    return _warning(state, shard, growths.children(state.record.growths, shard))
+
+
+def _warning(state: State, shard: ShardId, descendants: Iterable[ShardId]) -> str:
     rows = [state.shards[each] for each in sorted(descendants, key=shard_key) if each in state.shards]
     read = [row.shard for row in rows if row.last_holder is not None or row.state is ShardState.OVER]
     if not read:

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core.group import absence, balance, checkpoints, counted, grants, growth, lineage, positions, rebuild, resets
+from shardherd.core.group import (
+    absence,
+    balance,
+    checkpoints,
+    counted,
+    cutovers,
+    grants,
+    growth,
+    lineage,
+    positions,
+    rebuild,
+    resets,
+)
 from shardherd.core.group.notes import Note, of_group, parse
 from shardherd.core.group.records import InFlight, ShardRecord
 from shardherd.core.group.state import GroupEvent, State
@@ -19,8 +31,8 @@ from shardherd.core.model.event_reasons import (
     SHARDS_APPEARED,
 )
 from shardherd.core.model.naming import shard_key
-from shardherd.core.model.nouns import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
-from shardherd.core.model.reasons import PARTITION_GROWTH, SOURCE_RECREATED
+from shardherd.core.model.nouns import ConsumerId, GroupSpec, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.model.reasons import SOURCE_RECREATED
 from shardherd.core.model.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
 from shardherd.core.model.wording import count, some
 
@@ -41,9 +53,9 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     unknown_before = unlooked_before | state.clocks.kept_out
     state.put_clocks(seen=True, unlooked=unlooked, kept_out=request.kept_out)
     fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
-    _note_growth(state, fresh, infos)
-    first = not state.record.discovered
     notes = of_group(state.record.uid, request.notes)
+    waited = growth.note(state, request, fresh, notes, now)
+    first = not state.record.discovered
     if first:
         rebuild.begin(state, notes, request.copies, now)
     elif not state.shards:
@@ -68,7 +80,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    if before.keys() != infos.keys() or unknown_before - unlooked - request.kept_out:
+    if before.keys() != infos.keys() or unknown_before - unlooked - request.kept_out or waited:
         _wake_waiting(state, now)
     counted.gone(state, vanished)
     absence.note(state, now)
@@ -87,6 +99,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
     state.put_spec(after)
     if before.settings.ordered and not after.settings.ordered:
         _wake_waiting(state, now)
+    cutovers.settings_changed(state, now)
     if before.settings != after.settings:
         state.put_record(group_epoch=state.record.group_epoch + 1)
         state.touch_all()
@@ -119,29 +132,6 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         state.put_clocks(resumed_at=now)
     if was_blocked and not grants.blocked(state):
         grants.want_rebalance(state, CONDITIONS_CLEARED)
-
-
-def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo]) -> None:
-    """Keys of an ordered group's topic move when it grows. Read past what was there, they are in order again."""
-    if not state.spec.settings.ordered:
-        after: tuple[Growth, ...] = ()
-    else:
-        new = growth.grown(state.shards, fresh, infos)
-        for each in new:
-            state.emit(
-                GroupEvent(
-                    PARTITION_GROWTH,
-                    f"topic {each.topic} grew from {each.before} to {each.after} partitions: keys moved between them, and "
-                    "their records may be read out of order until what was written before is read",
-                    shards=tuple(shard for shard, _ in each.ends),
-                    warning=True,
-                )
-            )
-        still = (growth.without_remade(each, state.shards, infos) for each in state.record.growths)
-        open_ones = (each for each in still if growth.unread(each, state.positions, infos).ends)
-        after = (*open_ones, *new)
-    if after != state.record.growths:
-        state.put_record(growths=after)
 
 
 def _wake_waiting(state: State, now: float) -> None:
@@ -200,7 +190,10 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
                 # Committed once more, so that it bears a note of this group before anybody holds the shard.
                 state.put_in_flight(shard, InFlight(position))
                 unnoted.add(shard)
-        grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))
+        waits = state.spec.settings.ordered and (
+            grants.before_cutover(state, shard) or not lineage.may_be_read(shard, parents, done)
+        )
+        grants.appear(state, record, waits)
     if unnoted:
         state.put_clocks(unnoted=state.clocks.unnoted | unnoted)
     if above := {shard: copy for shard, copy in copies.items() if copy > request.durable.get(shard, copy)}:

@@ -10,9 +10,10 @@ from shardherd.core.group import cells, lineage
 from shardherd.core.group.fsm import Cause, step
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
+from shardherd.core.model import growths
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, SHARD_OVER
 from shardherd.core.model.naming import shard_key
-from shardherd.core.model.nouns import ConsumerId, Offset, ResetState, ShardId, ShardInfo, ShardState
+from shardherd.core.model.nouns import ConsumerId, Growth, Offset, ResetState, ShardId, ShardInfo, ShardState
 
 HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 
@@ -252,9 +253,27 @@ def behind(state: State, shard: ShardId) -> bool:
     Of a shard that the source does not show either nothing is known: both may be away for a while.
     """
     shown = shard in state.infos
-    return not lineage.may_be_read(
+    return before_cutover(state, shard) or not lineage.may_be_read(
         shard, lambda child: _parents(state, child), lambda ancestor: consumed(state, ancestor, may_be_gone=shown)
     )
+
+
+def before_cutover(state: State, shard: ShardId) -> bool:
+    """Whether its topic grew, and what its keys had in other shards before is not read."""
+    grown = state.record.growths
+    return bool(grown) and not all(read_to_cutover(state, growth, parent) for growth, parent in growths.parents(grown, shard))
+
+
+def read_to_cutover(state: State, growth: Growth, parent: ShardId) -> bool:
+    """Whether all that is to be read of this shard before its children of this growth is read, or is not there any more.
+
+    One that is away for a while is not: a topic has all of its partitions, or none.
+    """
+    end = growths.cutover(growth, parent)
+    if end is None:
+        return False
+    position, info = state.positions.get(parent), state.infos.get(parent)
+    return (position is not None and position >= end) or (info is not None and info.begin >= end)
 
 
 def consumed(state: State, ancestor: ShardId, *, may_be_gone: bool = True) -> bool:

@@ -23,6 +23,7 @@ from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.group import (
     balance,
     checkpoints,
+    cutovers,
     discovery,
     heartbeats,
     liveness,
@@ -60,6 +61,7 @@ from shardherd.core.model.requests import (
     ClockGap,
     ConditionsChanged,
     ConsumerDied,
+    CutoverDue,
     ForceCheckpoint,
     Reply,
     Request,
@@ -247,6 +249,10 @@ class Group:
         """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
         return balance.wants_sizes(self._state, now - self._state.clocks.gap)
 
+    def cutover_due(self, now: float) -> CutoverDue | None:
+        """Of which shards the ends are to be looked up, and then told, as cutover offsets; None while of none."""
+        return cutovers.due(self._state, now - self._state.clocks.gap)
+
     @property
     def reset_due(self) -> ResetDue | None:
         """What to look up, and then to ask for, to go on with a declared reset; None while there is none to go on with."""
@@ -313,6 +319,7 @@ class Group:
                 return checkpoints.validate(state, request, now)
             case CheckpointsCommitted():
                 checkpoints.committed(state, request, now)
+                cutovers.read_on(state, request.offsets, now)
             case CheckpointsFailed():
                 checkpoints.failed(state, request)
             case CheckpointsLost():
@@ -321,6 +328,8 @@ class Group:
                 return checkpoints.force(state, request)
             case ResetDue():
                 resets.advance(state, request)
+            case CutoverDue():
+                cutovers.taken(state, request, now)
             case Leave():
                 liveness.leave(state, request)
             case ConsumerDied():

@@ -1,19 +1,59 @@
-"""Whether a topic of an ordered group grew, and which shards must be read how far until keys are in order again.
+"""What it means that a topic of an ordered group grew: its new shards wait, or order is lost until what was there is read.
 
-A key goes to hash(key) mod n. With another n it moves, also between shards that existed before, and no shard knows its
-predecessor: a growing topic is no split. So order is lost until everything written before the growth has been read. What was
-written to a topic is gone once it is made anew. Called by `discovery` and `views`; it reports, and withholds nothing.
+A key goes to hash(key) mod n. Where n becomes a multiple of what it was, new shard j gets keys of shard j mod the number before
+and of no other: it waits until that one is read to its cutover offset, which is its end once every producer must have noticed
+the growth. With another n keys move between shards that existed before, too: that is reported, and withholds nothing. What was
+written to a topic is gone once it is made anew. Called by `discovery` and `views`. Says who waits, not
+until when: that is `cutovers`' business.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from shardherd.core.group import grants
+from msgspec import structs
+
+from shardherd.core.group import cutovers, grants
+from shardherd.core.group.notes import Note
 from shardherd.core.group.records import ShardRecord
+from shardherd.core.group.state import GroupEvent, State
+from shardherd.core.model import growths
+from shardherd.core.model.event_reasons import SHARDS_WAIT
 from shardherd.core.model.naming import shard_key, split
-from shardherd.core.model.nouns import Growth, Offset, ShardId, ShardInfo
+from shardherd.core.model.nouns import Growth, GrowthCutover, Offset, ShardId, ShardInfo
+from shardherd.core.model.reasons import PARTITION_GROWTH
+from shardherd.core.model.requests import ShardsDiscovered
+from shardherd.core.model.wording import some, verb
+
+
+def note(state: State, request: ShardsDiscovered, fresh: list[ShardId], notes: Mapping[ShardId, Note], now: float) -> bool:
+    """The source was looked at: note what grew, forget what is read. Whether shards may wait for less than before.
+
+    `notes` are this group's own, of fresh shards: one that waited when the ownership was lost waits again.
+    """
+    if not state.spec.settings.ordered:
+        cutovers.put(state, ())
+        return False
+    known = state.record.growths
+    plain = [each for each in known if not each.keeps]
+    keeping = [each for each in known if each.keeps]
+    others = request.unlooked | request.kept_out
+    lost, kept = _grown(state, fresh, others, keeping, notes, first=not state.record.discovered or not state.shards)
+    left = [each for each in keeping if not _is_void(state, each, others) and not _is_over(state, each, keeping)]
+    for each in lost:
+        _tell_of_lost(state, each)
+    for each in {(each.topic, each.after): each for each in reversed(kept)}.values():
+        _tell_of_kept(state, each)
+    still = (without_remade(each, state.shards, state.infos) for each in plain)
+    open_ones = [each for each in still if unread(each, state.positions, state.infos).ends]
+    cutovers.put(state, (*open_ones, *lost, *left, *kept))
+    if state.spec.settings.growth_cutover is not GrowthCutover.NEVER:
+        _count(state, fresh, others)
+    if kept:
+        at = dict.fromkeys(((each.topic, each.after) for each in kept), now)
+        state.put_clocks(grown_at={**state.clocks.grown_at, **at})
+    return bool(keeping)
 
 
 def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos: Mapping[ShardId, ShardInfo]) -> list[Growth]:
@@ -46,4 +86,135 @@ def unread(growth: Growth, positions: Mapping[ShardId, Offset], infos: Mapping[S
         growth.before,
         growth.after,
         tuple((shard, end) for shard, end in growth.ends if positions.get(shard, 0) < end and (not infos or shard in infos)),
+    )
+
+
+def _grown(
+    state: State,
+    fresh: list[ShardId],
+    others: Collection[ShardId],
+    keeping: list[Growth],
+    notes: Mapping[ShardId, Note],
+    *,
+    first: bool,
+) -> tuple[list[Growth], list[Growth]]:
+    """The growths that are new: those that lose order, and those that keep it."""
+    infos, lost = state.infos, []
+    # A topic that was made anew since has nothing of what they tell of.
+    notes = {shard: each for shard, each in notes.items() if shard in infos and _tells_of(each, infos[shard])}
+    kept = _waited(state, fresh, others, keeping, notes)
+    if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
+        return grown(state.shards, fresh, infos), []
+    # Where shards name their parents, that says what comes before what.
+    told = {split(shard)[0] for shard, info in infos.items() if info.parents}
+    by_topic: dict[str, list[ShardId]] = {}
+    for shard in fresh:
+        if split(shard)[0] not in told:
+            by_topic.setdefault(split(shard)[0], []).append(shard)
+    for topic, new in sorted(by_topic.items()):
+        # Of what is fresh only what this very group has committed of before can have been there.
+        before = max(_size(state, topic, new), 1 + max((split(each)[1] for each in new if each in notes), default=-1))
+        more = [shard for shard in new if split(shard)[1] >= before > 0 and not growths.parents(kept, shard)]
+        if not more:
+            continue
+        after = 1 + max(split(each)[1] for each in (*more, *others) if split(each)[0] == topic)
+        if after % before == 0:
+            kept += _kept(topic, before, after)
+        elif not first:
+            lost += [structs.replace(each, before=before, after=after) for each in grown(state.shards, more, infos)]
+    return lost, kept
+
+
+def _kept(topic: str, before: int, after: int) -> list[Growth]:
+    return [Growth(topic, number, after, (), keeps=True) for number in growths.steps(before, after)]
+
+
+def _waited(
+    state: State, fresh: list[ShardId], others: Collection[ShardId], keeping: list[Growth], notes: Mapping[ShardId, Note]
+) -> list[Growth]:
+    """The growths for which fresh shards waited when their rows were lost, as the notes of their positions say."""
+    found: dict[str, int] = {}
+    for shard in fresh:
+        topic, number = split(shard)
+        before = notes[shard].grown if shard in notes else 0
+        if 0 < before <= number and not growths.parents(keeping, shard):
+            found[topic] = min(found.get(topic, before), before)
+    sizes = {topic: 1 + max(split(each)[1] for each in (*state.infos, *others) if split(each)[0] == topic) for topic in found}
+    return [each for topic, before in sorted(found.items()) for each in _kept(topic, before, sizes[topic])]
+
+
+def _tells_of(note: Note, info: ShardInfo) -> bool:
+    return not (note.source_id and info.source_id) or note.source_id == info.source_id
+
+
+def _size(state: State, topic: str, fresh: list[ShardId]) -> int:
+    """How many shards this topic had, as far as it is the same topic."""
+    ids = {state.infos[shard].source_id for shard in fresh}
+    numbers = [
+        split(shard)[1]
+        for shard, row in state.shards.items()
+        if split(shard)[0] == topic and (not row.source_id or "" in ids or row.source_id in ids)
+    ]
+    return max(1 + max(numbers, default=-1), dict(state.record.counts).get(topic, 0))
+
+
+def _count(state: State, fresh: list[ShardId], others: Collection[ShardId]) -> None:
+    """Shards that are there and could not be let in yet have not grown when they can be."""
+    sizes: dict[str, int] = {}
+    for topic, number in map(split, others):
+        sizes[topic] = max(sizes.get(topic, 0), number + 1)
+    if sizes:
+        for topic, number in map(split, (*state.shards, *fresh)):
+            if sizes.get(topic, -1) <= number + 1:
+                sizes.pop(topic, None)
+    counts = tuple(sorted(sizes.items()))
+    if counts != state.record.counts:
+        state.put_record(counts=counts)
+
+
+def _is_void(state: State, growth: Growth, others: Collection[ShardId]) -> bool:
+    """Whether its topic is another by now: what was written before it grew cannot be read any more."""
+    for number in range(growth.before):
+        shard = ShardId(f"{growth.topic}/{number}")
+        row, info = state.shards.get(shard), state.infos.get(shard)
+        if row is not None and info is not None and grants.another(row, info):
+            return True
+        if row is None and info is None and shard not in others and state.infos:
+            return True
+    return False
+
+
+def _is_over(state: State, growth: Growth, keeping: list[Growth]) -> bool:
+    """Whether nothing waits for it, nor will: what was there is read to the cutover offsets, here and in the growths before."""
+    parents = (ShardId(f"{growth.topic}/{number}") for number in range(growth.before))
+    if len(growth.ends) < growth.before or not all(grants.read_to_cutover(state, growth, parent) for parent in parents):
+        return False
+    earlier = (each for each in keeping if each.topic == growth.topic and each.before < growth.before)
+    return all(_is_over(state, each, keeping) for each in earlier)
+
+
+def _tell_of_lost(state: State, growth: Growth) -> None:
+    state.emit(
+        GroupEvent(
+            PARTITION_GROWTH,
+            f"topic {growth.topic} grew from {growth.before} to {growth.after} partitions: keys moved between them, and "
+            "their records may be read out of order until what was written before is read",
+            shards=tuple(shard for shard, _ in growth.ends),
+            warning=True,
+        )
+    )
+
+
+def _tell_of_kept(state: State, growth: Growth) -> None:
+    settings = state.spec.settings
+    at_once = settings.growth_cutover is GrowthCutover.NOW
+    when = "now, as the producers are stopped" if at_once else f"in {settings.growth_settle:g} s"
+    new = tuple(ShardId(f"{growth.topic}/{number}") for number in range(growth.before, growth.after))
+    state.emit(
+        GroupEvent(
+            SHARDS_WAIT,
+            f"topic {growth.topic} grew from {growth.before} to {growth.after} partitions: {some(new, 5)} "
+            f"{verb(len(new), 'waits', 'wait')} until what was written before is read; how far that is is looked up {when}",
+            shards=new,
+        )
     )

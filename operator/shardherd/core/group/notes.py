@@ -21,7 +21,10 @@ FORCED = "forced"
 """A sixth part, of a forced position's note only. Earlier versions did not write it."""
 
 GENERATION = "generation="
-"""How the last part begins, of the notes of a group with cells whose state was discarded. Earlier versions know no cells."""
+"""How a part at the end begins, of the notes of a group with cells whose state was discarded."""
+
+GROWN = "grown="
+"""How the last part begins of the note of a shard that waits since its topic grew: with the number of shards before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Note:
     """One position's note: the UID of its group, the epochs of the leader and of the grant, and which shard bore the name.
 
     `forced`: whoever was granted the shard under this epoch is not to go on from where it is. `generation` is that of the state
-    of the group's cells.
+    of the group's cells. `grown`: it waited for a shard of those that its topic had before, so many; 0 if it did not wait.
     """
 
     uid: str
@@ -38,10 +41,11 @@ class Note:
     source_id: str = ""
     forced: bool = False
     generation: int = 0
+    grown: int = 0
 
     def __str__(self) -> str:
-        epochs = self.leader_epoch, self.owner_epoch
-        return text(self.uid, *epochs, self.source_id, forced=self.forced, generation=self.generation)
+        numbers = {"generation": self.generation, "grown": self.grown}
+        return text(self.uid, self.leader_epoch, self.owner_epoch, self.source_id, forced=self.forced, **numbers)
 
     @property
     def lowest_claim(self) -> int:
@@ -49,22 +53,33 @@ class Note:
         return self.owner_epoch + 1 if self.forced else self.owner_epoch
 
 
-def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str, *, forced: bool = False, generation: int = 0) -> str:
-    """A note as it is written."""
-    parts = [FORMAT, uid, str(leader_epoch), str(owner_epoch), source_id]
-    return " ".join([*parts, *[FORCED] * forced, *[f"{GENERATION}{generation}"] * (generation > 0)])
+def text(
+    uid: str,
+    leader_epoch: int,
+    owner_epoch: int,
+    source_id: str,
+    *,
+    forced: bool = False,
+    generation: int = 0,
+    grown: int = 0,
+) -> str:
+    """A note as it is written. Earlier versions wrote none of the parts after the fifth, and none is written without need."""
+    parts = [FORMAT, uid, str(leader_epoch), str(owner_epoch), source_id, *[FORCED] * forced]
+    parts += [f"{name}{number}" for name, number in ((GENERATION, generation), (GROWN, grown)) if number > 0]
+    return " ".join(parts)
 
 
 def parse(written: str) -> Note | None:
     """The note that was written, or None for a text that is none of ours or of another format."""
     parts = written.split(" ")
-    generation = 0
-    if len(parts) > 5 and parts[-1].startswith(GENERATION) and parts[-1].removeprefix(GENERATION).isdecimal():
-        generation = int(parts.pop().removeprefix(GENERATION))
+    numbers = {}
+    for name in (GROWN, GENERATION):
+        found = len(parts) > 5 and parts[-1].startswith(name)
+        numbers[name] = parts.pop().removeprefix(name) if found else "0"
     forced = parts[5:] == [FORCED]
-    if len(parts) != 5 + forced or parts[0] != FORMAT or not (parts[2].isdecimal() and parts[3].isdecimal()):
+    if len(parts) != 5 + forced or parts[0] != FORMAT or not all(map(str.isdecimal, (parts[2], parts[3], *numbers.values()))):
         return None
-    return Note(parts[1], int(parts[2]), int(parts[3]), parts[4], forced, generation)
+    return Note(parts[1], int(parts[2]), int(parts[3]), parts[4], forced, int(numbers[GENERATION]), int(numbers[GROWN]))
 
 
 def of_group(uid: str, texts: Mapping[ShardId, str]) -> dict[ShardId, Note]:

@@ -14,6 +14,7 @@ from msgspec.structs import astuple
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.model.errors import OwnershipDamagedError, OwnershipFormatError
 from shardherd.core.model.messages import Seconds
+from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import (
     ConsumerId,
     Growth,
@@ -63,7 +64,12 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "revision": group.revision,
             "discovered": group.discovered,
             "epochFloor": group.epoch_floor,
-            "growths": [[each.topic, each.before, each.after, [list(end) for end in each.ends]] for each in group.growths],
+            "growths": [
+                [each.topic, each.before, each.after, [list(end) for end in each.ends]]
+                for each in group.growths
+                if not each.keeps
+            ],
+            **({"keeping": keeping} if (keeping := [_encode_keeping(each) for each in group.growths if each.keeps]) else {}),
             "rebuilding": group.rebuilding,
             "reset": _encode_reset(group.reset),
             # Mostly the same: kept once.
@@ -73,6 +79,7 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "resetLeftOut": list(group.reset_left_out),
             # Only where there are cells, and their state was ever lost or discarded.
             **({"state": state} if any(state := _state(group)) else {}),
+            **({"counts": [list(each) for each in group.counts]} if group.counts else {}),
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
         "names": names,
@@ -166,7 +173,10 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             discovered=group["discovered"],
             rebuilding=group.get("rebuilding", False),
             epoch_floor=group.get("epochFloor", 0),
-            growths=tuple(_decode_growth(growth) for growth in group.get("growths", ())),
+            growths=(
+                *(_decode_growth(growth) for growth in group.get("growths", ())),
+                *(_decode_keeping(growth) for growth in group.get("keeping", ())),
+            ),
             reset=(reset := _decode_reset(group.get("reset"))),
             last_reset=_decode_reset(group.get("lastReset")) or _made(reset),
             reset_ids=tuple(group.get("resetIds", ())),
@@ -175,6 +185,7 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             state_generation=(state := group.get("state", (0, 0, ())))[0],
             state_revision=state[1],
             state_lost=tuple(state[2]),
+            counts=tuple((topic, number) for topic, number in group.get("counts", ())),
         ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},
@@ -188,6 +199,16 @@ def _state(group: GroupRecord) -> list[Any]:
 def _decode_growth(data: Sequence[Any]) -> Growth:
     topic, before, after, ends = data
     return Growth(topic, before, after, tuple((ShardId(shard), end) for shard, end in ends))
+
+
+def _encode_keeping(growth: Growth) -> list[Any]:
+    # Numbers, not names: there may be tens of thousands.
+    return [growth.topic, growth.before, growth.after, [[split(shard)[1], end] for shard, end in growth.ends]]
+
+
+def _decode_keeping(data: Sequence[Any]) -> Growth:
+    topic, before, after, ends = data
+    return Growth(topic, before, after, tuple((ShardId(f"{topic}/{number}"), end) for number, end in ends), keeps=True)
 
 
 def _encode_reset(report: ResetReport | None) -> dict[str, Any] | None:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from shardherd.core.group.notes import text
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import State
-from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model import growths
+from shardherd.core.model.nouns import Offset, ShardId, ShardState
 
 
 def refreshable(state: State, shards: Iterable[ShardId] | None) -> Mapping[ShardId, Offset]:
@@ -42,10 +43,16 @@ def notes(state: State, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, s
             # Not with an earlier position, that is only committed once more when a forced one waits.
             forced = flight is not None and flight.forced and flight.offset == offset
             epochs = state.record.leader_epoch, row.owner_epoch
-            written[shard] = text(
-                state.record.uid, *epochs, _bearer(state, row), forced=forced, generation=state.record.state_generation
-            )
+            more = {"generation": state.record.state_generation, "grown": _grown(state, row)}
+            written[shard] = text(state.record.uid, *epochs, _bearer(state, row), forced=forced, **more)
     return written
+
+
+def _grown(state: State, row: ShardRecord) -> int:
+    """How many shards its topic had before, if it waits since that grew: who loses the ownership must know that it waited."""
+    if row.state is not ShardState.WAIT or not state.record.growths:
+        return 0
+    return min((growth.before for growth, _ in growths.parents(state.record.growths, row.shard)), default=0)
 
 
 def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:

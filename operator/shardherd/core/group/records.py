@@ -136,8 +136,9 @@ class GroupRecord:
     made with all of its rows, or made; `last_reset` the last that was made, with its first rows. `reset_ids` are those of the
     last resets that were made or refused, which never are again. `reset_sources`: for which shards of the source the reset that
     is being made was decided, where their records named others of that name. `reset_left_out` are those that it does not set,
-    because they were made anew since. `state_generation` says which state of its cells is in use, since
-    `state_revision`; `state_lost` are the cells of which it is lost.
+    because they were made anew since. `counts` are how many shards topics of an ordered group have, where that is more than
+    those that it has let in so far. `state_generation` says which state of its cells is in use, since `state_revision`;
+    `state_lost` are the cells of which it is lost.
     """
 
     uid: str
@@ -153,6 +154,7 @@ class GroupRecord:
     reset_ids: tuple[str, ...] = ()
     reset_sources: tuple[tuple[ShardId, str], ...] = ()
     reset_left_out: tuple[ShardId, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
     state_generation: int = 0
     state_revision: int = 0
     state_lost: tuple[int, ...] = ()
@@ -179,6 +181,8 @@ class Clocks(msgspec.Struct, frozen=True):
     `unlooked` are the shards that the source has and of which it has never told how far they reach; `kept_out` those that the
     group may not let in for now. `away` are those that it
     does not have, with the time since when every look has shown so; of those that are `cut_off` the holder was fenced since.
+    `grown_at` is when this coordinator saw each topic grow, by its name and the number that it grew to; one that was seen by a
+    coordinator before is taken for seen when this one took over.
     """
 
     gap: float = 0.0
@@ -217,6 +221,7 @@ class Clocks(msgspec.Struct, frozen=True):
     kept_out: frozenset[ShardId] = frozenset()
     away: Mapping[ShardId, float] = msgspec.field(default_factory=dict)
     cut_off: frozenset[ShardId] = frozenset()
+    grown_at: Mapping[tuple[str, int], float] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

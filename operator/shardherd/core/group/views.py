@@ -54,7 +54,9 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         source=state.spec.source.kind,
         reset=resets.shown(resets.report(state)),
         last_reset=state.record.last_reset,
-        growths=tuple(growth.unread(each, state.positions, state.infos) for each in state.record.growths),
+        growths=tuple(
+            each if each.keeps else growth.unread(each, state.positions, state.infos) for each in state.record.growths
+        ),
         expired=tuple(
             (record.consumer, record.incarnation)
             for record in consumers

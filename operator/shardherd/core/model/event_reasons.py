@@ -59,6 +59,12 @@ _rebalance(SHARDS_APPEARED, "the source has new shards, or where they begin is d
 SHARD_CLOSED = _event("ShardClosed", "a shard is read-only")
 SHARD_OVER = _event_and_rebalance("ShardOver", "a shard is read to its end")
 SHARD_REVIVED = _event("ShardRevived", "a shard that was read to its end is read again after a position was set")
+SHARDS_WAIT = _event(
+    "ShardsWait",
+    "a topic of an ordered group grew by a multiple, and its new shards [wait](order.md) for those that were there",
+)
+CUTOVER_TAKEN = _event("CutoverTaken", "how far those that were there must be read before the new shards of a topic that grew")
+CUTOVER_REACHED = _rebalance("CutoverReached", "shards that waited since their topic grew may be read")
 SHARDS_GONE = _event("ShardsGone", "the source has some shards no more, and nobody reads them until they come back")
 _rebalance(SHARDS_GONE, "shards that somebody holds cannot be read any more")
 SHARDS_FORGOTTEN = _event(

@@ -89,12 +89,25 @@ class Weights(StrEnum):
     BYTES = "Bytes"
 
 
+class GrowthCutover(StrEnum):
+    """When the shards of a topic that grew by a multiple have all records that a key had before it moved to a new one.
+
+    AFTER_SETTLE: `growth_settle` after the growth is seen, as producers may not have noticed it before. NOW: at once, as the
+    producers are stopped. NEVER: nobody asks, as they do not choose by a hash of the key; new shards do not wait.
+    """
+
+    AFTER_SETTLE = "AfterSettle"
+    NOW = "Now"
+    NEVER = "Never"
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's.
 
-    What the source has not had for `forget_after` is forgotten. `cells`: into so many cells the shards are dealt, each of which
-    moves as one, with the state of its keys; 0 if every shard moves by itself.
+    What the source has not had for `forget_after` is forgotten. `growth_cutover` and `growth_settle` are for ordered groups.
+    `cells`: into so many cells the shards are dealt, each of which moves as one, with the state of its keys; 0 if every shard
+    moves by itself.
     """
 
     ordered: bool = False
@@ -110,6 +123,8 @@ class GroupSettings:
     initial_assignment_delay: float = 10.0
     forget_after: float = 3600.0
     paused: bool = False
+    growth_cutover: GrowthCutover = GrowthCutover.AFTER_SETTLE
+    growth_settle: float = 420.0
     cells: int = 0
 
 
@@ -319,12 +334,17 @@ class Condition(Message, frozen=True):
 
 
 class Growth(Message, frozen=True):
-    """A topic of an ordered group that got more shards: keys moved, so records below `ends` may be read after younger ones."""
+    """A topic of an ordered group that got more shards: keys moved, so records below `ends` may be read after younger ones.
+
+    Where it `keeps` order, its new shards wait: then `ends` are the cutover offsets of those that were there, as far as they
+    are taken by now, in their order.
+    """
 
     topic: str
     before: Natural
     after: Natural
     ends: tuple[tuple[ShardId, Offset], ...]
+    keeps: bool = False
 
 
 class LastRebalance(Message, frozen=True):

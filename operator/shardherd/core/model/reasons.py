@@ -325,9 +325,10 @@ ORDER_KEPT = _reason("OrderKept", (ConditionType.ORDER_PRESERVED,), meaning="rec
 PARTITION_GROWTH = _reason(
     "PartitionGrowth",
     (ConditionType.ORDER_PRESERVED,),
-    meaning="a topic grew, and keys moved between its partitions: until the offsets in the message are read, records of a key "
-    "may be read out of order",
-    remedy="stop producing before you grow the topic of an ordered group, and go on when its lag is 0",
+    meaning="a topic grew to a number of partitions that is no multiple of what it had, and keys moved between all of them: "
+    "until the offsets in the message are read, records of a key may be read out of order",
+    remedy="grow topics of ordered groups by [a multiple](order.md); for another number stop producing first, and go on when "
+    "the condition is True",
 )
 
 # What the coordinator does not grant or commit, or what of the source is not in order.
@@ -464,7 +465,8 @@ NO_HOLDER = _reason(
 WAITS_FOR_PARENTS = _reason(
     "WaitsForParents",
     (STUCK_SHARDS,),
-    meaning="the group is ordered, and the shards before it are not read to their ends",
+    meaning="the group is ordered, and the shards before it are not read to their ends, or, where [its topic grew](order.md), "
+    "to their cutover offsets",
     remedy="none: look at what keeps those",
 )
 

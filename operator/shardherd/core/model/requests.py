@@ -128,6 +128,21 @@ class ResetDue:
 
 
 @dataclass(frozen=True, slots=True)
+class CutoverDue:
+    """Take the cutover offsets of a topic that grew to `after` shards, as `Group.cutover_due` asks for it.
+
+    `ends` are where the next record of each of `shards` was to be written, whoever may read it, no earlier than at `asked`, on
+    the group's clock; one that could not be asked is absent.
+    """
+
+    topic: str
+    after: int
+    shards: tuple[ShardId, ...]
+    asked: float
+    ends: Mapping[ShardId, Offset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed. Due at `Group.next_deadline()` at the latest."""
 
@@ -152,6 +167,7 @@ Request = (
     | ConditionsChanged
     | ForceCheckpoint
     | ResetDue
+    | CutoverDue
     | Tick
     | ClockGap
 )

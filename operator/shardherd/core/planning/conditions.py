@@ -14,10 +14,11 @@ from functools import partial
 from shardherd.core.assignors import EVEN
 from shardherd.core.model import reasons
 from shardherd.core.model.naming import cell, split
-from shardherd.core.model.nouns import GroupView, Phase, ShardState
+from shardherd.core.model.nouns import GroupView, GrowthCutover, Phase, ShardState
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
 from shardherd.core.model.wording import count, part, some, verb
+from shardherd.core.planning import growing
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import Observation, ScalingMode, Trouble
 from shardherd.core.planning.scaling import Scale
@@ -335,8 +336,10 @@ def _cells_fit(observation: Observation) -> Finding:
 
 def _order_preserved(observation: Observation) -> Finding:
     growths = observation.view.growths if observation.view is not None else ()
+    declared = observation.declared.settings.growth_cutover is GrowthCutover.NOW
+    stopped = " Leave the producers stopped until then." if declared else ""
     for growth in growths:
-        if growth.ends:
+        if growth.ends and not growth.keeps:
             first = ", ".join(f"{shard} below {end}" for shard, end in growth.ends[:3])
             more = f" and {len(growth.ends) - 3} more" if len(growth.ends) > 3 else ""
             return Finding(
@@ -344,9 +347,10 @@ def _order_preserved(observation: Observation) -> Finding:
                 FALSE,
                 reasons.PARTITION_GROWTH,
                 f"Topic {growth.topic} grew from {growth.before} to {growth.after} partitions, and keys moved between them: "
-                f"records may be read out of order until these are read: {first}{more}.",
+                f"records may be read out of order until these are read: {first}{more}.{growing.lost(growth)}{stopped}",
             )
-    return Finding(ConditionType.ORDER_PRESERVED, TRUE, reasons.ORDER_KEPT, "Every shard waits for its parents.")
+    waiting = growing.waiting(observation.view) if observation.view is not None else ""
+    return Finding(ConditionType.ORDER_PRESERVED, TRUE, reasons.ORDER_KEPT, waiting or "Every shard waits for its parents.")
 
 
 # kstatus goes by the first of Reconciling and Stalled that is True: what will not get better by waiting must not be waited for.

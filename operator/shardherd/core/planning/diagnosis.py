@@ -26,6 +26,7 @@ from shardherd.core.model.reasons import (
     WAITS_FOR_PARENTS,
 )
 from shardherd.core.model.times import rfc3339
+from shardherd.core.planning import growing
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.traffic import Traffic
 
@@ -86,6 +87,7 @@ ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
 def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
     still = {} if traffic is None else traffic.still_for(observation.now, PATIENCE)
     phases: dict[ConsumerId | None, Phase | None] = {consumer.consumer: consumer.phase for consumer in view.consumers}
+    known = growing.by_name(view)
     for shard in view.shards:
         if not shard.present or not shard.lag_records:
             continue
@@ -94,17 +96,22 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
             if phase is Phase.WAITING:
                 continue  # for its trigger, or for as many records as its user wants at once
             yield Stuck(shard.shard, *_why_still(observation, view, shard, phase), still[shard.shard])
-        elif (why := why_not_read(view, shard)) and (shard.state is ShardState.WAIT or shard.state_age >= GRANTING):
+        elif (why := why_not_read(view, shard, known)) and (shard.state is ShardState.WAIT or shard.state_age >= GRANTING):
             yield Stuck(shard.shard, *why, shard.state_age)
 
 
-def why_not_read(view: GroupView, shard: ShardView) -> tuple[str, str] | None:
-    """Why nobody reads this shard for good: a reason and a sentence. None if somebody does, and at its end."""
+def why_not_read(view: GroupView, shard: ShardView, known: growing.By | None = None) -> tuple[str, str] | None:
+    """Why nobody reads this shard for good: a reason and a sentence. None if somebody does, and at its end.
+
+    `known` are all of the view, by name: who asks for many of them makes that once.
+    """
     if shard.state is ShardState.TRANSFER:
         return NOT_GIVEN_UP, f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
     if shard.state is ShardState.NOT_ALLOC:
         return NO_HOLDER, _why_free(view, shard)
     if shard.state is ShardState.WAIT:
+        if grown := growing.waits_for(view, shard.shard, growing.by_name(view) if known is None else known):
+            return WAITS_FOR_PARENTS, grown
         return WAITS_FOR_PARENTS, "in an ordered group it waits until the shards that come before it are read to their ends"
     return None
 

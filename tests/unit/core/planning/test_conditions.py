@@ -15,6 +15,7 @@ from shardherd.core.model.nouns import (
     ConsumerView,
     GroupSettings,
     Growth,
+    GrowthCutover,
     Incarnation,
     Phase,
     ShardId,
@@ -76,6 +77,39 @@ def test_an_ordered_group_also_says_whether_order_is_kept() -> None:
     assert seen["Ready"][0] == "True"
     read = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, ()),))))
     assert read["OrderPreserved"][0] == "True"
+
+
+def test_a_growth_by_no_multiple_names_the_next_one_and_what_keeps_order_another_time() -> None:
+    settings = GroupSettings(ordered=True)
+    grown = view(shards(6), growths=(Growth("clicks", 4, 6, ((ShardId("clicks/0"), 17),)),))
+    said = found(observation(declared=declared(settings=settings), view=grown))["OrderPreserved"]
+    assert said[1] == "PartitionGrowth"
+    assert said[2].endswith("these are read: clicks/0 below 17. With a multiple of 4, such as 8, order would have been kept.")
+    stopped = declared(settings=replace(settings, growth_cutover=GrowthCutover.NOW))
+    said = found(observation(declared=stopped, view=grown))["OrderPreserved"]
+    assert said[2].endswith("order would have been kept. Leave the producers stopped until then.")
+
+
+def test_what_waits_since_a_topic_grew_is_told_with_what_it_waits_for() -> None:
+    ordered = declared(settings=GroupSettings(ordered=True))
+    there = [structs.replace(each, checkpoint=90, begin=0) for each in shards(4)]
+    new = [structs.replace(each, shard=ShardId(f"clicks/{4 + at}")) for at, each in enumerate(shards(4, ShardState.WAIT))]
+    growth = Growth("clicks", 4, 8, (), keeps=True)
+    said = found(observation(declared=ordered, view=view([*there, *new], growths=(growth,))))["OrderPreserved"]
+    assert said == (
+        "True",
+        "OrderKept",
+        "clicks/4 waits: topic clicks grew from 4 to 8 partitions, and it waits for clicks/0: how far that must be read is "
+        "looked up once producers have noticed (spec.source.kafka.growth). So do 3 shards more.",
+    )
+    taken = structs.replace(
+        growth, ends=tuple((ShardId(f"clicks/{number}"), 100 if number == 3 else 90) for number in range(4))
+    )
+    said = found(observation(declared=ordered, view=view([*there, *new], growths=(taken,))))["OrderPreserved"]
+    assert said[2] == (
+        "clicks/7 waits: topic clicks grew from 4 to 8 partitions, and it waits for clicks/3 to be read to 100; it is read to "
+        "90."
+    )
 
 
 class TestReady:

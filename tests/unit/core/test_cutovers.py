@@ -1,0 +1,466 @@
+"""A topic of an ordered group that grows by a multiple: its new shards wait until those that had their keys are read so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import parse
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.model import growths
+from shardherd.core.model.nouns import Growth, GrowthCutover, ShardInfo
+from shardherd.core.model.requests import CheckpointsLost, CutoverDue, ForceCheckpoint, ForceCheckpointReply
+from tests.builders import IDENTITY, Play, info, restore, shard, shards, spec, topic, with_settings
+
+SETTLE = 60.0
+
+
+def ends(*pairs: tuple[str, int]) -> tuple[tuple[Any, int], ...]:
+    return tuple((shard(name), end) for name, end in pairs)
+
+
+def small(count: int = 2, **settings: Any) -> Play:
+    """An ordered group of one consumer that has read each of its shards up to 50 of 100."""
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE, **settings))
+    play.discover(topic(count))
+    play.settle("g-0")
+    for number in range(count):
+        play.checkpoint("g-0", str(number), 50)
+    return play
+
+
+def grown(before: int = 2, after: int = 4, **settings: Any) -> Play:
+    play = small(before, **settings)
+    play.discover([*topic(before), *(info(str(number), end=10) for number in range(before, after))])
+    return play
+
+
+def cut(play: Play, **found: int) -> CutoverDue | None:
+    """Look up what the group asks for: shard `p0` ends at what is given, all others at 100."""
+    wanted = play.group.cutover_due(play.now)
+    if wanted is not None:
+        play.ask(replace(wanted, ends={each: found.get(f"p{each.removeprefix('t/')}", 100) for each in wanted.shards}))
+    return wanted
+
+
+def settled(before: int = 2, after: int = 4, **found: int) -> Play:
+    """A topic that grew, with the cutover offsets taken."""
+    play = grown(before, after)
+    play.wait(SETTLE, ("g-0",))
+    cut(play, **found)
+    return play
+
+
+def waiting(play: Play) -> str:
+    return "".join(name for name, state in play.states().items() if state == "WAIT")
+
+
+# Who waits for whom, and until when.
+
+
+def test_a_new_shard_waits_until_its_parent_alone_is_read_to_its_end_as_of_when_producers_have_settled() -> None:
+    play = grown()
+    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    play.checkpoint("g-0", "0", 100)
+    play.wait(SETTLE - 0.1, ("g-0",))
+    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    play.wait(0.1, ("g-0",))
+    assert cut(play, p0=130) == CutoverDue("t", 4, shards("0", "1"), play.now)
+    assert play.view.growths == (Growth("t", 2, 4, ends(("0", 130), ("1", 100)), keeps=True),)
+    play.checkpoint("g-0", "0", 129)
+    assert waiting(play) == "23"
+    play.checkpoint("g-0", "0", 130)
+    assert waiting(play) == "3"
+    play.settle("g-0")
+    assert play.holders() == {"0": "g-0", "1": "g-0", "2": "g-0", "3": None}
+
+
+def test_a_parent_that_is_read_so_far_already_keeps_nobody_waiting_once_its_cutover_is_taken() -> None:
+    play = settled(p0=50)
+    assert waiting(play) == "3"
+
+
+def test_shards_that_were_there_are_read_on_meanwhile() -> None:
+    play = grown()
+    assert (play.states()["0"], play.states()["1"]) == ("ALREADY_ALLOC", "ALREADY_ALLOC")
+
+
+def test_what_is_taken_is_never_taken_again() -> None:
+    play = settled(p0=130)
+    play.ask(CutoverDue("t", 4, shards("0"), play.now, {shard("0"): 50}))
+    assert (play.view.growths[0].ends, waiting(play)) == (ends(("0", 130), ("1", 100)), "23")
+
+
+def test_what_was_asked_before_producers_had_settled_is_not_taken() -> None:
+    play = grown()
+    asked = play.now
+    play.wait(SETTLE, ("g-0",))
+    play.ask(CutoverDue("t", 4, shards("0"), asked, {shard("0"): 50}))
+    assert (play.view.growths[0].ends, waiting(play)) == ((), "23")
+
+
+def test_a_parent_that_cannot_be_asked_is_asked_again_and_keeps_its_own_children_waiting_alone() -> None:
+    play = grown()
+    play.wait(SETTLE, ("g-0",))
+    play.ask(CutoverDue("t", 4, shards("0", "1"), play.now, {shard("1"): 50}))
+    assert (waiting(play), play.group.cutover_due(play.now)) == ("2", CutoverDue("t", 4, shards("0"), play.now))
+
+
+def test_the_growth_is_forgotten_once_all_is_read_and_no_shard_waits() -> None:
+    play = settled()
+    for name in "01":
+        play.checkpoint("g-0", name, 100)
+    play.discover(topic(4))
+    assert (waiting(play), play.view.growths, play.group.ownership.group.growths) == ("", (), ())
+
+
+@pytest.mark.parametrize("later", [10.0, SETTLE + 10.0])
+def test_growth_upon_growth_chains_so_that_a_parent_that_waits_makes_its_child_wait(later: float) -> None:
+    """8 was 0, 9 was 1; 6 was 2 and that was 0. No matter whether producers have settled in between."""
+    play = grown(2, 4)
+    play.wait(later, ("g-0",))
+    cut(play, p0=120)
+    play.discover([*topic(2, end=120), info("2", end=0), info("3", end=0), *(info(str(each), end=5) for each in range(4, 8))])
+    play.wait(SETTLE, ("g-0",))
+    while cut(play, p0=120, p2=0, p3=0) is not None:
+        pass
+    # Nothing was written to 2 and 3, so that 6 and 7 wait for 0 and 1 alone.
+    assert waiting(play) == "234567"
+    play.checkpoint("g-0", "0", 120)
+    assert waiting(play) == "357"
+
+
+def test_a_topic_that_may_have_grown_twice_between_two_looks_waits_for_the_shards_of_every_number_between() -> None:
+    """7 of 8 may have been 3 of 4 for a producer that noticed that, and that was 1 of 2."""
+    play = grown(2, 8)
+    play.wait(SETTLE, ("g-0",))
+    assert cut(play, p0=50, p1=60, p2=0, p3=20) == CutoverDue("t", 8, shards("0", "1", "2", "3"), play.now)
+    assert play.group.cutover_due(play.now) is None
+    assert waiting(play) == "357"
+    play.checkpoint("g-0", "1", 60)
+    assert waiting(play) == "7"
+    play.settle("g-0")
+    play.checkpoint("g-0", "3", 20)
+    assert waiting(play) == ""
+
+
+def test_each_growth_has_a_cutover_of_its_own() -> None:
+    play = settled(2, 4, p0=110, p1=50)
+    assert waiting(play) == "2"
+    play.discover([*topic(4), *(info(str(each)) for each in range(4, 8))])
+    play.checkpoint("g-0", "0", 110)
+    assert waiting(play) == "4567"
+    play.wait(SETTLE, ("g-0",))
+    cut(play, p0=140, p1=50, p2=0, p3=0)
+    assert waiting(play) == "4"
+    play.checkpoint("g-0", "0", 140)
+    assert waiting(play) == ""
+
+
+def test_a_group_that_never_saw_the_smaller_topic_waits_for_nothing() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(topic(4))
+    assert (waiting(play), play.view.growths) == ("", ())
+
+
+def test_what_could_not_be_looked_at_or_let_in_before_has_not_grown() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(topic(2), unlooked=("3",), kept_out=("2",))
+    play.restart()
+    play.discover(topic(4))
+    assert (waiting(play), play.view.growths, play.group.ownership.group.counts) == ("", (), ())
+
+
+def test_partitions_of_which_some_cannot_be_looked_at_yet_have_grown_by_a_multiple_too() -> None:
+    play = small()
+    play.discover([*topic(2), info("2")], unlooked=("3",))
+    assert play.view.growths == (Growth("t", 2, 4, (), keeps=True),)
+    play.restart()
+    play.discover(topic(4))
+    assert (waiting(play), play.view.growths) == ("23", (Growth("t", 2, 4, (), keeps=True),))
+
+
+def test_another_number_than_a_multiple_loses_order_and_keeps_nobody_waiting() -> None:
+    play = small(2)
+    play.discover(topic(3))
+    assert (waiting(play), play.view.growths) == ("", (Growth("t", 2, 3, ends(("0", 100), ("1", 100))),))
+
+
+# What is declared.
+
+
+def test_with_producers_stopped_the_cutover_is_taken_at_once() -> None:
+    play = grown(growth_cutover=GrowthCutover.NOW)
+    assert cut(play) == CutoverDue("t", 4, shards("0", "1"), play.now)
+    play.checkpoint("g-0", "1", 100)
+    assert waiting(play) == "2"
+
+
+def test_where_producers_do_not_choose_by_key_nobody_waits() -> None:
+    play = grown(growth_cutover=GrowthCutover.NEVER)
+    assert (waiting(play), play.view.growths) == ("", (Growth("t", 2, 4, ends(("0", 100), ("1", 100))),))
+
+
+@pytest.mark.parametrize("change", [{"growth_cutover": GrowthCutover.NEVER}, {"ordered": False}])
+def test_who_asks_for_order_no_more_wakes_the_waiting(change: dict[str, Any]) -> None:
+    play = grown()
+    play.change(with_settings(play.group.spec, **change))
+    assert waiting(play) == ""
+    play.settle("g-0")
+    play.discover(topic(4))
+    assert set(play.holders().values()) == {"g-0"}
+
+
+def test_a_shorter_settle_counts_from_when_the_growth_was_seen() -> None:
+    play = grown()
+    play.wait(20.0, ("g-0",))
+    assert cut(play) is None
+    play.change(with_settings(play.group.spec, growth_settle=20.0))
+    assert cut(play) is not None
+
+
+def test_an_unordered_group_notes_no_growth_and_one_that_is_ordered_later_has_no_shard_wait() -> None:
+    play = Play(spec(1))
+    play.discover(topic(2))
+    play.discover(topic(4))
+    play.change(with_settings(play.group.spec, ordered=True))
+    play.discover(topic(4, end=120))
+    assert (waiting(play), play.view.growths) == ("", ())
+
+
+# What becomes of it when something fails.
+
+
+def test_another_leader_has_the_cutovers_that_were_taken_and_the_shards_that_wait() -> None:
+    play = settled(p0=130)
+    play.restart()
+    play.discover(topic(4, end=200))
+    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 130)
+    assert waiting(play) == "3"
+
+
+def test_another_leader_takes_those_that_were_not_taken_only_a_whole_settle_after_it_took_over() -> None:
+    play = grown()
+    play.wait(SETTLE - 1.0, ("g-0",))
+    play.restart()
+    play.discover(topic(4))
+    play.wait(SETTLE - 1.0, ("g-0",))
+    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    play.wait(1.0, ("g-0",))
+    assert play.group.cutover_due(play.now) == CutoverDue("t", 4, shards("0", "1"), play.now)
+
+
+def test_the_cutover_is_to_be_stored_together_with_what_it_sets_free() -> None:
+    play = grown()
+    play.wait(SETTLE, ("g-0",))
+    wanted = play.group.cutover_due(play.now)
+    assert wanted is not None
+    decision = play.ask(replace(wanted, ends={shard("0"): 50, shard("1"): 60}))
+    assert decision.persist
+    stored = decode(encode(play.group.ownership))
+    assert stored.group.growths == (Growth("t", 2, 4, ends(("0", 50), ("1", 60)), keeps=True),)
+    assert (stored.shards[shard("2")].state, stored.shards[shard("3")].state) == ("ALREADY_ALLOC", "WAIT")
+
+
+def test_a_write_that_fails_takes_the_cutover_back_with_what_it_set_free() -> None:
+    play = grown()
+    play.wait(SETTLE, ("g-0",))
+    before, wanted = play.group.ownership, play.group.cutover_due(play.now)
+    assert wanted is not None
+    play.group.decide(replace(wanted, ends={shard("0"): 50, shard("1"): 50}), play.now)
+    play.group.roll_back()
+    assert (play.group.ownership, play.group.cutover_due(play.now), waiting(play)) == (before, wanted, "23")
+
+
+def test_a_parent_that_is_set_back_below_its_cutover_keeps_its_children_waiting() -> None:
+    play = settled(p0=60)
+    play.ask(ForceCheckpoint(shard("0"), 10))
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 59)
+    assert waiting(play) == "23"
+    play.checkpoint("g-0", "0", 60)
+    assert waiting(play) == "3"
+
+
+def test_one_that_is_set_back_when_its_child_was_read_says_that_order_can_break() -> None:
+    play = settled(p0=50)
+    play.settle("g-0")
+    said = "descendants of t/0 were read before it, so the order of its keys can break: t/2"
+    assert play.ask(ForceCheckpoint(shard("0"), 10)).reply == ForceCheckpointReply(said)
+    assert play.ask(ForceCheckpoint(shard("0"), 50)).reply == ForceCheckpointReply("")
+    assert play.ask(ForceCheckpoint(shard("1"), 10)).reply == ForceCheckpointReply("")
+    assert play.states()["2"] == "ALREADY_ALLOC"
+
+
+def test_a_parent_whose_position_is_lost_keeps_its_children_waiting() -> None:
+    play = settled(p0=60)
+    play.hold_commits = True
+    play.checkpoint("g-0", "0", 60)
+    play.uncommitted = {}
+    play.ask(CheckpointsLost(frozenset(shards("0"))))
+    assert (waiting(play), play.shard("0").checkpoint) == ("23", None)
+
+
+def test_what_retention_has_removed_up_to_the_cutover_is_waited_for_no_more() -> None:
+    play = settled()
+    play.discover([info("0", begin=99), *topic(4)[1:]])
+    assert waiting(play) == "23"
+    play.discover([info("0", begin=100), *topic(4)[1:]])
+    assert waiting(play) == "3"
+
+
+def of_id(source_id: str, count: int, end: int = 100) -> list[ShardInfo]:
+    return [each._replace(source_id=source_id) for each in topic(count, end=end)]
+
+
+def test_a_topic_that_is_made_anew_has_nothing_of_before_to_be_waited_for() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(of_id("a", 2))
+    play.discover(of_id("a", 4))
+    assert waiting(play) == "23"
+    play.discover(of_id("b", 4, end=5))
+    assert (waiting(play), play.group.ownership.group.growths) == ("", ())
+    for name in "0123":
+        play.ask(ForceCheckpoint(shard(name), 0))
+    play.discover(of_id("b", 4, end=6))
+    play.settle("g-0")
+    assert (waiting(play), set(play.holders().values())) == ("", {"g-0"})
+
+
+def test_a_topic_that_is_gone_for_long_is_forgotten_with_what_waits_in_it() -> None:
+    play = grown(forget_after=60.0)
+    other = [info("u/0")]
+    play.discover(other)
+    play.wait(61.0, ("g-0",))
+    play.discover(other)
+    play.beat("g-0")
+    play.discover(other)
+    assert (play.group.ownership.group.growths, set(play.group.ownership.shards)) == ((), {"u/0"})
+
+
+# When the ownership is lost.
+
+
+def test_a_shard_that_waited_when_the_ownership_was_lost_waits_again_for_a_later_cutover() -> None:
+    play = settled(p0=60, p1=60)
+    note = parse(play.noted[shard("2")])
+    assert note is not None
+    assert note.grown == 2
+    play.lose()
+    play.discover(topic(4, end=200))
+    play.beat("g-0")
+    assert (waiting(play), play.view.growths) == ("23", (Growth("t", 2, 4, (), keeps=True),))
+    play.wait(50.0, ("g-0",))
+    play.checkpoint("g-0", "0", 60)
+    assert waiting(play) == "23"
+    play.wait(SETTLE, ("g-0",))
+    cut(play, p0=60, p1=200)
+    assert waiting(play) == "3"
+
+
+def test_so_does_one_that_had_no_position_yet() -> None:
+    play = small()
+    play.hold_commits = True
+    play.discover(topic(4))
+    play.uncommitted = {}
+    play.lose()
+    play.discover(topic(4))
+    assert (waiting(play), play.view.growths) == ("23", (Growth("t", 2, 4, (), keeps=True),))
+
+
+def test_all_generations_that_waited_wait_again() -> None:
+    play = grown(2, 4)
+    play.discover([*topic(4), *(info(str(each)) for each in range(4, 8))])
+    play.lose()
+    play.discover(topic(8))
+    assert play.view.growths == (Growth("t", 2, 8, (), keeps=True), Growth("t", 4, 8, (), keeps=True))
+    assert waiting(play) == "234567"
+
+
+def test_a_shard_that_somebody_holds_is_claimed_though_it_waited_once() -> None:
+    play = settled(p0=50)
+    play.settle("g-0")
+    assert play.states()["2"] == "ALREADY_ALLOC"
+    play.lose()
+    play.discover(topic(4))
+    play.beat("g-0")
+    assert (play.holders()["2"], waiting(play)) == ("g-0", "3")
+
+
+def test_notes_of_a_topic_that_was_made_anew_since_keep_nobody_waiting() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(of_id("a", 2))
+    play.discover(of_id("a", 4))
+    play.lose()
+    play.discover(of_id("b", 4, end=5))
+    assert (waiting(play), play.view.growths) == ("", ())
+
+
+def test_an_older_ownership_that_is_put_back_sees_the_growth_anew_and_believes_who_holds_a_child() -> None:
+    play = small()
+    older = play.group.ownership
+    play.discover(topic(4))
+    play.wait(SETTLE, ("g-0",))
+    cut(play, p0=50, p1=50)
+    play.settle("g-0")
+    assert waiting(play) == ""
+    play.group = restore(older, dict(play.log), play.group.spec, play.now, leader_epoch=1, notes=dict(play.noted))
+    play.discover(topic(4))
+    play.beat("g-0")
+    assert (play.states()["2"], play.holders()["2"]) == ("ALREADY_ALLOC", "g-0")
+
+
+def test_a_new_group_of_kept_offsets_of_another_waits_for_nothing() -> None:
+    play = grown()
+    kept, noted = dict(play.log), dict(play.noted)
+    other = replace(play.group.spec, identity=replace(IDENTITY, uid="6a1f2c34-0000-4000-8000-000000000002"))
+    again = Play(other, Group.new(other, 1000.0))
+    again.log, again.noted = kept, noted
+    again.discover(topic(4))
+    assert (waiting(again), again.view.growths) == ("", ())
+
+
+# The arithmetic.
+
+
+def test_parents_and_children_follow_the_remainders_through_all_growths() -> None:
+    both = (Growth("t", 4, 8, (), keeps=True), Growth("t", 2, 4, (), keeps=True), Growth("u", 1, 9, (), keeps=True))
+    assert [each for _, each in growths.parents(both, shard("7"))] == [*shards("3", "1")]
+    assert [each for _, each in growths.parents(both, shard("4"))] == [*shards("0")]
+    assert growths.parents(both, shard("1")) == growths.parents(both, shard("8")) == []
+    assert growths.children(both, shard("1")) == [*shards("3", "5", "7")]
+    assert growths.children(both, shard("2")) == [*shards("6")]
+    assert growths.children(both, shard("8")) == []
+    assert growths.children(both, shard("v")) == []
+
+
+def test_the_numbers_between_are_those_that_a_topic_can_have_had_by_multiples() -> None:
+    assert [growths.steps(*each) for each in ((4, 8), (4, 24), (3, 12), (1, 6), (4, 10))] == [
+        [4],
+        [4, 8, 12],
+        [3, 6],
+        [1, 2, 3],
+        [4, 8],
+    ]
+
+
+def test_all_numbers_between_count_also_where_none_is_a_multiple_of_another() -> None:
+    every = [Growth("t", before, 24, (), keeps=True) for before in growths.steps(4, 24)]
+    assert [each for _, each in growths.parents(every, shard("23"))] == [*shards("11", "3", "7", "3")]
+    assert set(shards("7", "11", "15", "19", "23")) == set(growths.children(every, shard("3")))
+
+
+def test_what_is_not_taken_of_a_growth_is_known_by_name() -> None:
+    growth = Growth("t", 3, 6, ends(("0", 7), ("2", 9)), keeps=True)
+    assert [growths.cutover(growth, shard(name)) for name in "0123"] == [7, None, 9, None]
+    assert growths.uncut(growth) == [shard("1")]
+    assert growths.uncut(replace_keeps(growth)) == []
+
+
+def replace_keeps(growth: Growth) -> Growth:
+    return Growth(growth.topic, growth.before, growth.after, growth.ends)
