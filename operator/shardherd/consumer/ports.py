@@ -33,11 +33,13 @@ class Readiness:
     """The consumer's own part of a heartbeat. `ready`: it may be given shards.
 
     `phase` is what it is about, None if it does not tell; `goes_on_in` in how many seconds it means to go on if it waits.
+    `state_lost` are the cells that it cannot read because their state is lost.
     """
 
     ready: bool
     phase: Phase | None = None
     goes_on_in: float = 0.0
+    state_lost: tuple[int, ...] = ()
 
 
 class Owner(Protocol):

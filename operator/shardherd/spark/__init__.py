@@ -1,6 +1,6 @@
 """shardherd in a Spark application: `session()` makes it a group's consumer, `register()` only gives it the source.
 
-`ranges()` and the package `sinks` are for writing each record once.
+`run_cells()` runs queries that keep state by key. `ranges()` and the package `sinks` are for writing each record once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from shardherd.source.kafka_python.unfinished_package import leave_unfinished
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from shardherd.spark.cells.build import Build
     from shardherd.spark.decode_stats import Counts
     from shardherd.spark.running_batch import BatchRanges
 
-__all__ = ["ranges", "register", "session", "values_read"]
+__all__ = ["ranges", "register", "run_cells", "session", "values_read"]
 
 leave_unfinished()
 
@@ -37,6 +38,24 @@ def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> S
     from shardherd.spark.application import make_session
 
     return make_session(name, conf)
+
+
+def run_cells(build: Build, *, trigger: str = "2 seconds", available_now: bool = False) -> None:
+    """Run a query that keeps state by key, once for each cell that this consumer holds; returns when the application is to end.
+
+    For a ConsumerGroup with `spec.state`, after `session()`. `build(cell)` is called for each start of a cell's query: it
+    reads with `cell.read(...)` (several times for a join), and returns the DataStreamWriter. `run_cells` gives it trigger,
+    name and checkpoint location, and starts it: every `trigger`, or with `available_now` until what there is has been read.
+    When a cell moves, its query stops after a micro-batch and goes on elsewhere, with its state, its watermark and the next
+    batch id. A sink may see a micro-batch again: write so that `cell.number` and the batch id tell it. A query that fails is
+    started again, and the other cells read on.
+
+    Raises CellsError if it is called in the wrong place or `build` returns something else, LocationError if the storage of the
+    state cannot be trusted, and whatever `build` raises.
+    """
+    from shardherd.spark.application import run_cells_now
+
+    run_cells_now(build, trigger, available_now=available_now)
 
 
 def register(spark: SparkSession, *, warm_up: bool = True) -> None:

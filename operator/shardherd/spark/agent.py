@@ -16,16 +16,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from shardherd.clock import boot_time
-from shardherd.consumer.notices import Assigned, Changed, CheckpointEnded, Ended, HeartbeatEnded, Notice, Released
+from shardherd.consumer.notices import Assigned, Changed, Notice, Released
 from shardherd.consumer.ports import Coordinator, Readiness
 from shardherd.consumer.session import Session
-from shardherd.core.consumer.settings import SessionSettings, with_room_to_leave
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import Tracker
 from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 from shardherd.spark.adoption import Adoption
 from shardherd.spark.agent_ports import KnownEndOffsets, Observer
 from shardherd.spark.batch_sizing import BatchSizing
+from shardherd.spark.consumer_run import ConsumerRun
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import Offsets
@@ -52,11 +53,10 @@ STOPS_WITHIN = 2.0
 """Seconds that cancelled tasks have to end before this run leaves its group: soon the process ends, too."""
 
 
-class Agent:
+class Agent(ConsumerRun):
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
-    `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `running` says
-    whether Spark runs a task, or may. `now` is monotonic seconds.
+    `running` says whether Spark runs a task, or may.
 
     Others read `refusal`, why the query is refused, empty if it is not; `batch_at`, when a micro-batch was handed out or
     finished last; and `batch`, what the query was given last to read, None before that and after its end. They set
@@ -75,17 +75,13 @@ class Agent:
         now: Callable[[], float] = boot_time,
     ) -> None:
         self.tracker = Tracker()
-        self.session = Session(coordinator, self.tracker, self, settings, now, beside=(self._watch_adrift,))
-        self.ready = False
+        session = Session(coordinator, self.tracker, self, settings, now, beside=(self._watch_adrift,))
+        super().__init__(session, observer, stop, now)
         self.refusal = ""
         self.events_arrive = False
         self.batch_sizing = BatchSizing(TARGET_SECONDS)
         self.limits = Limits()
         self._end_offsets = end_offsets
-        self._observer = observer
-        self._stop = stop
-        self._stop_begun: asyncio.Future[None] | None = None
-        self._now = now
         self._running = running
         self._warm_wanted: int | None = None
         self.batch_at = now()
@@ -105,46 +101,9 @@ class Agent:
 
     # --- towards the coordinator -----------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Until the consumer has left or must stop; then the application is being stopped. Raises what was a defect."""
-        await self.session.run()
-        if self._stop_begun is not None:
-            await self._stop_begun
-
-    @property
-    def settings(self) -> SessionSettings:
-        """As the coordinator's last answer has them."""
-        return self.session.settings
-
-    @property
-    def draining(self) -> bool:
-        """Whether nothing more is handed out, because this run is about to leave or has left."""
-        return self.session.draining
-
-    @property
-    def gone(self) -> bool:
-        """Whether this run has left its group, or was stopped: it will hold no shard again."""
-        return bool(self.session.over)
-
-    @property
-    def acknowledged_at(self) -> float | None:
-        """When the last heartbeat that was answered had been sent; None before the first."""
-        return self.session.acknowledged_at
-
-    @property
-    def trouble(self) -> str:
-        """Why the last heartbeat failed, empty if it did not."""
-        return str(self.session.trouble or "")
-
     async def drain(self, deadline: float) -> bool:
-        """Hand out nothing more, await the running micro-batch, checkpoint, release and leave.
-
-        The micro-batch has `drainTimeout` to end; what is finished is checkpointed for as long as there is time. Gives up at
-        `deadline` (monotonic). Returns whether everything that was handed out is finished and durable. Having left before, it
-        does nothing.
-        """
         self._records.set()
-        return await self.session.drain(with_room_to_leave(self._now(), deadline, self.settings.drain_timeout))
+        return await super().drain(deadline)
 
     def readiness(self) -> Readiness:
         """For the session's heartbeats."""
@@ -152,13 +111,7 @@ class Agent:
         return Readiness(self.ready, phase, goes_on_in)
 
     def hear(self, notice: Notice) -> None:
-        """Called by the session with whatever happens in it."""
         match notice:
-            case HeartbeatEnded(result):
-                self._observer.heartbeat(result)
-            case CheckpointEnded(results):
-                for result in results:
-                    self._observer.checkpoint(result)
             case Assigned():
                 self._end_offsets.watch(self.tracker.shards)
                 self._joined.set()
@@ -168,8 +121,8 @@ class Agent:
             case Changed():
                 if self.tracker.adrift:
                     self._drifts.set()
-            case Ended(reason):
-                self._begin_stop(reason)
+            case _:
+                super().hear(notice)
 
     async def cease(self, deadline: float) -> bool:
         """For the session: a micro-batch that is still running is given up. Whether nothing that was handed out goes on."""
@@ -178,10 +131,6 @@ class Agent:
             log.error("stopping: %s", reason, extra=self.session.log_fields())
             await self._begin_stop(reason)
         return await self._stopped_by(min(deadline, self._now() + STOPS_WITHIN))
-
-    def _begin_stop(self, reason: str) -> asyncio.Future[None]:
-        self._stop_begun = asyncio.ensure_future(self._stop(reason))
-        return self._stop_begun
 
     def _about(self) -> tuple[Phase, float]:
         """What this consumer is about, and in how many seconds it means to go on if it waits; 0 if it does not."""

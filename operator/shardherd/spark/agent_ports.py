@@ -42,3 +42,49 @@ class Observer(Protocol):
         ...
 
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None: ...
+
+
+class Account(Protocol):
+    """What an agent holds and reads, for metrics and the watch over tasks."""
+
+    progress: int
+
+    @property
+    def shards(self) -> tuple[ShardId, ...]: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    @property
+    def in_flight(self) -> Mapping[ShardId, ReadRange]: ...
+
+
+class AnyAgent(Protocol):
+    """An agent, as its runtime knows it. Everything is as `agent.Agent` has it."""
+
+    batch_at: float
+    trigger_interval: float
+    ready: bool
+
+    @property
+    def tracker(self) -> Account: ...
+
+    @property
+    def acknowledged_at(self) -> float | None: ...
+
+    @property
+    def trouble(self) -> str: ...
+
+    @property
+    def draining(self) -> bool: ...
+
+    @property
+    def gone(self) -> bool: ...
+
+    async def run(self) -> None: ...
+
+    async def drain(self, deadline: float) -> bool: ...
+
+    def set_writing(self, writing: bool) -> None: ...
+
+    def ends_changed(self) -> None: ...

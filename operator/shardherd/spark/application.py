@@ -1,5 +1,5 @@
-"""Makes a Spark application a consumer of its ConsumerGroup; `shardherd.spark.session` calls `make_session`, and `ranges`
-`ranges_now`.
+"""Makes a Spark application a consumer of its ConsumerGroup; `shardherd.spark.session` calls `make_session`, `ranges`
+`ranges_now`, and `run_cells` `run_cells_now`.
 
 Decides the SparkSession's configuration from the pod's environment. It must run in the main thread and before any SparkContext:
 only there can SIGTERM become a drain, and only then does the stream reader's process inherit the agent's address.
@@ -27,11 +27,15 @@ from pyspark.sql.streaming.listener import (
 )
 
 from shardherd.spark import driver_logs
+from shardherd.spark.cells.build import Build, CellsError
+from shardherd.spark.cells.runner import CELL_PROPERTY
+from shardherd.spark.cells.runtime import CellRuntime
+from shardherd.spark.driver_runtime import Began, Progress
 from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.running_batch import BatchRanges, RangesError, Running, ranges_of
-from shardherd.spark.runtime import AgentRuntime, Began
+from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.workers import forked_ready
 
@@ -49,11 +53,23 @@ foreachBatch, sees it too."""
 RUN_PROPERTY = "spark.jobGroup.id"
 """That with the id of the query's run."""
 
+STATE = {
+    # State in files that grow by what changed, each with a name of its own: two consumers never write the same file.
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    # A cell is small, and its state's partitions are fixed by its first micro-batch: cells are what runs in parallel.
+    "spark.sql.shuffle.partitions": "1",
+    # Each cell has a pool, or a large micro-batch of one would keep the others waiting.
+    "spark.scheduler.mode": "FAIR",
+}
+"""What shardherd sets for Spark in a group with cells."""
+
 LONGEST_PREFIX = 46
 """Characters that Spark allows before `-exec-<n>` in an executor's name, less one."""
 
 
-_runtime: AgentRuntime | None = None
+_runtime: AgentRuntime | CellRuntime | None = None
 """Of this process, once `make_session` has been called: it has one agent at most."""
 
 
@@ -71,7 +87,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     driver_logs.set_up(pod, driver_logs.log_format({**pod.spark_conf, **(conf or {})}))
     os.environ[SOCKET_VARIABLE] = str(pod.socket)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    runtime = AgentRuntime(pod)
+    runtime: AgentRuntime | CellRuntime = CellRuntime(pod) if pod.state_location else AgentRuntime(pod)
     runtime.start()
     global _runtime
     _runtime = runtime
@@ -96,7 +112,21 @@ def ranges_now(batch_id: int) -> BatchRanges:
             "ranges() needs a session made by shardherd.spark.session() in a ConsumerGroup: only there does an application "
             "know what it was given to read"
         )
-    return ranges_of(_runtime.batch, _runtime.group_uid, batch_id, _running())
+    context = SparkContext._active_spark_context
+    cell = None if context is None else context.getLocalProperty(CELL_PROPERTY)
+    return ranges_of(_runtime.batch(cell), _runtime.group_uid, batch_id, _running())
+
+
+def run_cells_now(build: Build, trigger: str, *, available_now: bool) -> None:
+    """As `shardherd.spark.run_cells`."""
+    if _runtime is None:
+        raise CellsError("run_cells() needs a session made by shardherd.spark.session() in a ConsumerGroup: call that first")
+    if not isinstance(_runtime, CellRuntime):
+        raise CellsError(
+            "run_cells() is for a ConsumerGroup with spec.state, and this one has none: set spec.state.cells and "
+            "spec.state.checkpoint, or start a query without state that reads all shards"
+        )
+    _runtime.run(build, {"availableNow": True} if available_now else {"processingTime": trigger})
 
 
 def _running() -> Running | None:
@@ -122,6 +152,7 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.sql.streaming.checkpointLocation": pod.checkpoint_location,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **(STATE if pod.state_location else {}),
     }
     executors = pod.executors
     if not executors.instances:
@@ -203,20 +234,19 @@ def _number_of_executors(pod: Pod) -> dict[str, str]:
 class _ProgressListener(StreamingQueryListener):
     """Tells the agent of finished micro-batches: an idle query would tell it nothing else."""
 
-    def __init__(self, runtime: AgentRuntime) -> None:
+    def __init__(self, runtime: AgentRuntime | CellRuntime) -> None:
         self._runtime = runtime
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Nothing is finished yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        phases = {str(phase): int(took) for phase, took in event.progress.durationMs.items()}
-        began = Began(str(event.progress.timestamp), int(event.progress.batchId))
-        state = tuple(str(operator.operatorName) for operator in event.progress.stateOperators)
-        for source in event.progress.sources:
-            if source.endOffset:
-                run = str(event.progress.runId)
-                self._runtime.batch_finished(run, str(source.endOffset), int(source.numInputRows), phases, state, began)
+        said = event.progress
+        phases = {str(phase): int(took) for phase, took in said.durationMs.items()}
+        began = Began(str(said.timestamp), int(said.batchId))
+        state = tuple(str(operator.operatorName) for operator in said.stateOperators)
+        ends = tuple((str(source.endOffset), int(source.numInputRows)) for source in said.sources if source.endOffset)
+        self._runtime.finished(Progress(str(said.name or ""), str(said.runId), ends, phases, state, began))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing was finished."""

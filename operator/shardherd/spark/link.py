@@ -28,12 +28,21 @@ class AgentGoneError(RuntimeError):
 class AgentLink:
     """A connection to the agent, opened with the limits and the isolation level. Implements `batch_planner.BatchPlanner`.
 
-    Without an isolation level it is the ConsumerGroup's. Everything raises AgentGoneError.
+    Without an isolation level it is the ConsumerGroup's. `cell` is that whose records are read, with the number of its query's
+    start, and `topics` are those that are read of it, all if there are none. Everything raises AgentGoneError.
     """
 
-    def __init__(self, limits: Limits, *, committed: bool | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        committed: bool | None = None,
+        cell: tuple[int, int] | None = None,
+        topics: tuple[str, ...] = (),
+    ) -> None:
         self._limits = limits
         self._committed = committed
+        self._place = {} if cell is None else {"cell": cell, "topics": topics}
         self._socket: socket.socket | None = None
         self._lines: Any = None
         self._reader_settings: ReaderSettings | None = None
@@ -85,7 +94,7 @@ class AgentLink:
             raise AgentGoneError(f"the agent of this application does not listen on {path}: {error}") from error
         self._socket = line
         self._lines = line.makefile("rb")
-        said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed})
+        said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed, **self._place})
         counts_address = CountsAddress(**said["countsAddress"]) if said.get("countsAddress") else None
         self._reader_settings = ReaderSettings(
             said["group"], said["bootstrapServers"], said["slots"], said["kafka"], counts_address, said["committed"]

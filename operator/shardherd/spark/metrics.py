@@ -21,7 +21,7 @@ from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
 
-    from shardherd.spark.agent import Agent
+    from shardherd.spark.agent_ports import AnyAgent
 
 
 LONGEST_COUNT = 4096
@@ -36,7 +36,7 @@ class AgentMetrics:
 
         self.registry = CollectorRegistry(auto_describe=False)
         self._labels = (namespace, group, consumer)
-        self._agent: Agent | None = None
+        self._agent: AnyAgent | None = None
 
         def counter(metric: names.Metric) -> Any:
             return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
@@ -92,7 +92,7 @@ class AgentMetrics:
         """The times of those records, as seconds since 1970."""
         self._event_times = dict(found)
 
-    def watch(self, agent: Agent) -> None:
+    def watch(self, agent: AnyAgent) -> None:
         """Show this agent's state from now on."""
         self._agent = agent
 
@@ -121,7 +121,7 @@ class AgentMetrics:
 
 
 async def serve_http(
-    agent: Agent, metrics: AgentMetrics, port: int, received: ReceivedCounts, scrapers: Scrapers | None = None
+    agent: AnyAgent, metrics: AgentMetrics, port: int, received: ReceivedCounts, scrapers: Scrapers | None = None
 ) -> web.AppRunner:
     """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm; and take workers' counts.
 

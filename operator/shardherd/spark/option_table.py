@@ -102,6 +102,11 @@ OPTIONS = (
         "next records of each shard, so it is no exact bound.",
     ),
     Option(
+        "cell", GROUP, "",
+        "Set by `cell.read()` of `run_cells`: whose records are read. See [state](state.md).",
+    ),
+    Option("topics", GROUP, "all", "With `cell`: which of the group's topics, separated by commas."),
+    Option(
         "targetBatchSeconds", GROUP, "10",
         "How long a micro-batch should take at the measured rate: shards move between micro-batches only.",
     ),

@@ -50,6 +50,8 @@ class Settings:
     values: ValueFormat = field(default_factory=ValueFormat)
     fetch_bytes: int = FETCH_MEMORY
     rack: str | None = None
+    cell: tuple[int, int] | None = None
+    topics: tuple[str, ...] = ()
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
@@ -72,6 +74,8 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         values=value_format(given),
         fetch_bytes=_fetch_bytes(given),
         rack=kafka.pop("client.rack", None),
+        cell=_cell(given["cell"]) if "cell" in given else None,
+        topics=_topics("topics", given["topics"]) if "topics" in given else (),
     )
     if mode is Mode.GROUP:
         return settings
@@ -149,17 +153,33 @@ def _check_modes(given: Mapping[str, str], mode: Mode) -> None:
     for names in (_WAYS, _STARTS, _ENDS):
         if len(both := [name for name in names if name in given]) > 1:
             raise OptionError(f"options {both[0]} and {both[1]} say the same thing in two ways: keep one of them")
-    for name, needed in (("maxTriggerDelay", ("minOffsetsPerTrigger",)), ("startingOffsetsByTimestampStrategy", _STARTS[1:])):
+    for name, needed in (
+        ("maxTriggerDelay", ("minOffsetsPerTrigger",)),
+        ("startingOffsetsByTimestampStrategy", _STARTS[1:]),
+        ("topics", ("cell",)),
+    ):
         if name in given and not any(each in given for each in needed):
             raise OptionError(f"option {name} has no meaning without {' or '.join(needed)}: give that too, or remove it")
 
 
+def _cell(text: str) -> tuple[int, int]:
+    """A cell, and which start of its query reads it."""
+    number, _, start = text.partition("/")
+    if not number.isdecimal() or not start.isdecimal():
+        raise OptionError(f"option cell is set by cell.read() of shardherd.spark.run_cells, not {text!r}: read by that")
+    return int(number), int(start)
+
+
+def _topics(name: str, text: str) -> tuple[str, ...]:
+    topics = tuple(sorted({topic.strip() for topic in text.split(",")} - {""}))
+    if not topics:
+        raise OptionError(f"option {name} must name topics, not {text!r}")
+    return topics
+
+
 def _selection(given: Mapping[str, str]) -> Selection:
     if "subscribe" in given:
-        topics = tuple(sorted({topic.strip() for topic in given["subscribe"].split(",")} - {""}))
-        if not topics:
-            raise OptionError(f"option subscribe must name topics, not {given['subscribe']!r}")
-        return Selection(topics)
+        return Selection(_topics("subscribe", given["subscribe"]))
     if "subscribePattern" in given:
         pattern = given["subscribePattern"]
         try:

@@ -55,6 +55,7 @@ class Executors:
 class Pod:
     """One driver pod's settings; `session` has its consumer's. Durations are in seconds; a `metrics_port` of 0 serves nothing.
 
+    `state_location` is where the state of a group with cells is kept, empty in others.
     `read_committed` is None where the ConsumerGroup leaves the isolation level to the query.
     """
 
@@ -78,6 +79,7 @@ class Pod:
     executors: Executors
     metrics_port: int
     metrics_digest_file: Path | None
+    state_location: str
 
     @property
     def socket(self) -> Path:
@@ -170,5 +172,6 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             image_pull_policy=environment.get("SHARDHERD_IMAGE_PULL_POLICY") or "IfNotPresent",
         ),
         metrics_port=whole("SHARDHERD_METRICS_PORT", 0),
+        state_location=environment.get("SHARDHERD_STATE_LOCATION", ""),
         metrics_digest_file=Path(file) if (file := environment.get("SHARDHERD_METRICS_DIGEST_FILE")) else None,
     )

@@ -1,7 +1,8 @@
 """The agent's server for stream readers: a unix socket with one JSON object a line, request and response in turn.
 
-Spark runs the stream reader in a process of its own; `link` is the other end. One query at a time: a second one is refused
-while the first is connected. It translates and decides nothing else.
+Spark runs the stream reader in a process of its own; `link` is the other end. `ReaderServer` takes one query at a time: a
+second one is refused while the first is connected. `cells.serve` has the server of a group with cells. They translate and
+decide nothing else.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from shardherd.clock import boot_time
+from shardherd.core.consumer.settings import SessionSettings
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.security.kafka_settings import ISOLATION_LEVELS
 from shardherd.spark.agent import Agent
 from shardherd.spark.flow import Limits
-from shardherd.spark.offsets import OffsetsError, parse
+from shardherd.spark.offsets import Offsets, OffsetsError, parse
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,11 @@ SECOND_QUERY = (
     "write to all your sinks from that one query with foreachBatch, or stop it first"
 )
 
+NO_CELLS = (
+    "the options cell and topics are for a ConsumerGroup with spec.state, and this one has none: leave them out, or set "
+    "spec.state and call shardherd.spark.run_cells"
+)
+
 OTHER_ISOLATION = (
     "the option kafka.isolation.level is {asked}, and spec.source.kafka.isolationLevel of the ConsumerGroup says {declared}: "
     "leave the option out, or make both the same"
@@ -58,13 +67,89 @@ LAG_OF_OPEN_TRANSACTIONS = (
 )
 
 
-class ReaderServer:
-    """Serves one agent on `path`. `reader_settings` are sent to every reader when it connects.
+class SocketServer(ABC):
+    """What is the same whoever answers: the socket, how a stream reader is welcomed, and the form of answers.
 
-    `committed`: whether the ConsumerGroup sets that only committed records are read, None if it leaves that to the query;
-    `read_committed` is called with whether the query that begins now does. `slots` returns how many tasks the next
-    micro-batch should have, where that changes; its argument is whether there is something new to read.
+    `reader_settings` are sent to every reader when it connects. `committed`: whether the ConsumerGroup sets that only committed
+    records are read, None if it leaves that to the query; `read_committed` is called with whether the query that begins now
+    does. `slots` returns how many tasks the next micro-batch should have, where that changes; its argument is whether there is
+    something new to read.
     """
+
+    def __init__(
+        self,
+        path: Path,
+        reader_settings: dict[str, Any],
+        *,
+        read_committed: Callable[[bool], None],
+        committed: bool | None = None,
+        slots: Callable[[bool], int] | None = None,
+    ) -> None:
+        self._slots = slots
+        self._read_committed = read_committed
+        self._committed = committed
+        self._path = path
+        self._reader_settings = reader_settings
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, path=str(self._path), limit=LINE_LIMIT)
+        self._path.chmod(0o600)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    @property
+    @abstractmethod
+    def settings(self) -> SessionSettings:
+        """The consumer's, as they are now."""
+
+    @abstractmethod
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """With one stream reader, until it goes."""
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._talk(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            log.info("the stream reader went away")
+        finally:
+            writer.close()
+
+    def _welcome(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a reader's first question: what it needs to read, or why it must not."""
+        asked, declared = question["committed"], self._committed
+        if asked is not None and declared is not None and asked is not declared:
+            return {"error": OTHER_ISOLATION.format(asked=_level(asked), declared=_level(declared))}
+        committed = bool(declared if asked is None else asked)
+        if committed and declared is None:
+            log.warning(LAG_OF_OPEN_TRANSACTIONS)
+        self._read_committed(committed)
+        return {**self._reader_settings, "ordered": self.settings.ordered, "committed": committed}
+
+    def _latest(self, start: Offsets, end: Offsets, end_offsets: Mapping[ShardId, Offset]) -> dict[str, Any]:
+        slots = {} if self._slots is None else {"slots": self._slots(end is not start)}
+        return {
+            "end": None if end is start else end.as_dict(),
+            "ends": dict(end_offsets),
+            "ordered": self.settings.ordered,
+            **slots,
+        }
+
+    @staticmethod
+    def _unknown(what: str) -> dict[str, Any]:
+        return {"error": f"the agent does not know the operation {what!r}: agent and stream reader are of different versions"}
+
+    @staticmethod
+    async def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
+        writer.write(json.dumps(answer).encode() + b"\n")
+        await writer.drain()
+
+
+class ReaderServer(SocketServer):
+    """Serves one agent on `path`; the other arguments are `SocketServer`'s."""
 
     def __init__(
         self,
@@ -76,48 +161,36 @@ class ReaderServer:
         committed: bool | None = None,
         slots: Callable[[bool], int] | None = None,
     ) -> None:
+        super().__init__(path, reader_settings, read_committed=read_committed, committed=committed, slots=slots)
         self._agent = agent
-        self._slots = slots
-        self._read_committed = read_committed
-        self._committed = committed
-        self._path = path
-        self._reader_settings = reader_settings
         self._one = asyncio.Lock()
-        self._server: asyncio.Server | None = None
         self._endings: set[asyncio.Task[None]] = set()
         self._queries = 0
 
-    async def start(self) -> None:
-        self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, path=str(self._path), limit=LINE_LIMIT)
-        self._path.chmod(0o600)
-
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        await super().close()
         for task in self._endings:
             task.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    @property
+    def settings(self) -> SessionSettings:
+        return self._agent.settings
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            try:
-                async with asyncio.timeout(PREDECESSOR_WAIT):
-                    await self._one.acquire()
-            except TimeoutError:
-                await self._send(writer, {"error": SECOND_QUERY})
-                return
-            self._queries += 1
-            try:
-                await self._answer(reader, writer)
-            finally:
-                self._one.release()
-                ending = asyncio.create_task(self._ended(self._queries))
-                self._endings.add(ending)
-                ending.add_done_callback(self._endings.discard)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            log.info("the stream reader went away")
+            async with asyncio.timeout(PREDECESSOR_WAIT):
+                await self._one.acquire()
+        except TimeoutError:
+            await self._send(writer, {"error": SECOND_QUERY})
+            return
+        self._queries += 1
+        try:
+            await self._answer(reader, writer)
         finally:
-            writer.close()
+            self._one.release()
+            ending = asyncio.create_task(self._ended(self._queries))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
 
     async def _ended(self, query: int) -> None:
         await asyncio.sleep(LAST_WORD_WAIT)
@@ -142,38 +215,22 @@ class ReaderServer:
         if what == "latest":
             start = parse(question["start"], group)
             end = await agent.latest(start, question["limit"])
-            if agent.refusal:
-                return {"error": agent.refusal}
-            end_offsets = dict(agent.known_end_offsets())
-            slots = {} if self._slots is None else {"slots": self._slots(end is not start)}
-            return {
-                "end": None if end is start else end.as_dict(),
-                "ends": end_offsets,
-                "ordered": agent.settings.ordered,
-                **slots,
-            }
+            return {"error": agent.refusal} if agent.refusal else self._latest(start, end, agent.known_end_offsets())
         if what == "replay":
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":
             if agent.gone:
                 return {"error": GONE}
-            asked, declared = question["committed"], self._committed
-            if asked is not None and declared is not None and asked is not declared:
-                return {"error": OTHER_ISOLATION.format(asked=_level(asked), declared=_level(declared))}
-            committed = bool(declared if asked is None else asked)
-            if committed and declared is None:
-                log.warning(LAG_OF_OPEN_TRANSACTIONS)
-            agent.query_began(Limits(**question["limits"]))
-            self._read_committed(committed)
-            return {**self._reader_settings, "ordered": agent.settings.ordered, "committed": committed}
+            if question.get("cell") is not None:
+                return {"error": NO_CELLS}
+            answer = self._welcome(question)
+            if "error" not in answer:
+                agent.query_began(Limits(**question["limits"]))
+            return answer
         if what == "prepare":
             await agent.prepare_available_now()
             return {}
-        return {"error": f"the agent does not know the operation {what!r}: agent and stream reader are of different versions"}
-
-    async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
-        writer.write(json.dumps(answer).encode() + b"\n")
-        await writer.drain()
+        return self._unknown(what)
 
 
 def _level(committed: bool) -> str:

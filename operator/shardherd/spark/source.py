@@ -203,7 +203,8 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _make_planner(self) -> BatchPlanner:
         if self._settings.mode is Mode.GROUP:
-            return AgentLink(self._settings.limits, committed=self._settings.committed)
+            settings = self._settings
+            return AgentLink(settings.limits, committed=settings.committed, cell=settings.cell, topics=settings.topics)
         from shardherd.spark.standalone import connect
 
         return connect(self._settings, self._slots)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from aiohttp import web
+from msgspec import UNSET
 
 from shardherd import protocol
 from shardherd.core.model.messages import Seconds
@@ -56,6 +57,8 @@ class ScriptedCoordinator:
         self.revision = 1
         self.releases: dict[str, float] = {}
         self.paused = False
+        self.cells = 0
+        self.generation = 0
         self.commits = True
         self.silent = False
         self.url = ""
@@ -148,7 +151,7 @@ class ScriptedCoordinator:
     def _confirmed(self, consumer: str) -> tuple[ConfirmedShard, ...]:
         ready = self.heartbeats[consumer].ready
         return tuple(
-            ConfirmedShard(name, shard.epoch, shard.held_since, shard.position)  # type: ignore[arg-type]
+            ConfirmedShard(name, shard.epoch, shard.held_since, shard.position, start=0 if self.cells else UNSET)  # type: ignore[arg-type]
             for name, shard in sorted(self.shards.items())
             if shard.holder == consumer and shard.target == consumer and (ready or shard.known_to == consumer)
         )
@@ -189,7 +192,14 @@ class ScriptedCoordinator:
             confirmed = self._confirmed(consumer)
             for each in confirmed:
                 self.shards[each.shard].known_to = consumer
-            reply = HeartbeatReply(self.revision, confirmed, paused=self.paused, heartbeat_interval=Seconds(1.0))
+            reply = HeartbeatReply(
+                self.revision,
+                confirmed,
+                paused=self.paused,
+                heartbeat_interval=Seconds(1.0),
+                cells=self.cells,
+                state_generation=self.generation,
+            )
         return web.Response(body=protocol.dumps(reply), content_type="application/json")
 
     async def _checkpoint(self, request: web.Request) -> web.Response:

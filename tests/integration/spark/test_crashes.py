@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from shardherd.spark.runtime import EXIT_STOPPED
+from shardherd.spark.driver_runtime import EXIT_STOPPED
 from tests.harness.long import long
 from tests.integration.spark.drivers import START, Driver, Site, produce
 from tests.integration.spark.scripted import ScriptedCoordinator

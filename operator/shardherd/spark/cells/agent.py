@@ -1,0 +1,396 @@
+"""The agent of a group with cells: it says which cells' queries run, and hands each one's records out to its stream readers.
+
+`runtime` runs it on the agent's event loop, `serve` brings the questions of stream readers, and `runner`, which starts and
+stops queries, asks for its orders and tells what became of them. What is held and may be given up is `core.consumer.cells`'
+business, when requests go out `consumer.session`'s. Where a query goes on is what Spark says it has logged: this agent hands
+out what comes after it, and keeps no positions of its own. It never touches Spark: stopping is a callback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from shardherd.clock import boot_time
+from shardherd.consumer.notices import Assigned, Changed, Notice, Released
+from shardherd.consumer.ports import Coordinator, Readiness
+from shardherd.consumer.session import Session
+from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses
+from shardherd.core.consumer.settings import SessionSettings
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
+from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
+from shardherd.spark.agent_ports import KnownEndOffsets, Observer
+from shardherd.spark.batch_sizing import BatchSizing
+from shardherd.spark.consumer_run import ConsumerRun
+from shardherd.spark.flow import Limits
+from shardherd.spark.logged_epochs import leaders_of
+from shardherd.spark.offsets import Offsets
+from shardherd.spark.running_batch import BatchRange, HandedBatch
+
+log = logging.getLogger(__name__)
+
+IDLE_WAIT = 0.05
+"""Seconds that a question for new records is parked while there are none."""
+
+PARKED = 0.5
+"""Seconds that the question of a query that is being stopped is kept: who waits for an answer begins no micro-batch."""
+
+TARGET_SECONDS = 10.0
+"""Seconds that a micro-batch should take, unless the user says otherwise: a move waits for it."""
+
+STATE_LOST = (
+    "the state of cell {cell} is lost: {why}. Nothing of it is read. Bring the location {location} back as it was and restart "
+    "this consumer, or declare a reset with discardState: true, which begins with new state"
+)
+
+
+class NoCellError(RuntimeError):
+    """A stream reader is of no cell's query that runs now. Says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What is to be done with queries now.
+
+    `over`: this run is over, nothing is started any more. `finished`: something is held, and all of it has been read once
+    (Trigger.AvailableNow) or is lost.
+    """
+
+    start: tuple[CellStart, ...]
+    stop: tuple[int, ...]
+    over: bool
+    finished: bool
+
+
+@dataclass(eq=False)
+class CellReader:
+    """One `cell.read` of a running query, with what it was given to read last."""
+
+    number: int
+    cell: int
+    topics: frozenset[str]
+    limits: Limits
+    sizing: BatchSizing
+    asked_at: float
+    records_at: float
+    parked: bool = False
+    bounds: EndOffsets | None = None
+    handed: dict[ShardId, BatchRange] = field(default_factory=dict)
+
+    def reads(self, shard: ShardId) -> bool:
+        return not self.topics or split(shard)[0] in self.topics
+
+
+class CellAgent(ConsumerRun):
+    """One run of a consumer. All methods belong to the event loop that `run` runs on.
+
+    Others read `batch_at`, when a micro-batch was handed out or finished last, and set `trigger_interval`, the seconds from one
+    trigger of a query to the next.
+    """
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        coordinator: Coordinator,
+        end_offsets: KnownEndOffsets,
+        observer: Observer,
+        stop: Callable[[str], Awaitable[None]],
+        now: Callable[[], float] = boot_time,
+    ) -> None:
+        self.ledger = CellLedger()
+        super().__init__(Session(coordinator, self.ledger, self, settings, now), observer, stop, now)
+        self.batch_at = now()
+        self.trigger_interval = 0.0
+        self._end_offsets = end_offsets
+        self._pauses = Pauses()
+        self._writing = False
+        self._readers: dict[int, CellReader] = {}
+        self._numbers = 0
+        self._runs: dict[int, int] = {}  # how often the query of each cell was started, for its readers to be known by
+        self._batches: dict[int, HandedBatch] = {}
+        self._finished: set[int] = set()  # of Trigger.AvailableNow: what there was has been read
+        self._records = asyncio.Event()  # something may be handed out, or must not be any more
+        self._turned = asyncio.Event()  # there may be new orders
+
+    @property
+    def tracker(self) -> CellLedger:
+        """As metrics and the watch over tasks know it."""
+        return self.ledger
+
+    # --- towards the coordinator -----------------------------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        """For the session's heartbeats."""
+        phase, goes_on_in = self._about()
+        return Readiness(self.ready, phase, goes_on_in, self.ledger.lost)
+
+    def hear(self, notice: Notice) -> None:
+        match notice:
+            case Assigned() | Released():
+                self._end_offsets.watch(self.ledger.shards)
+                self._wake()
+            case Changed():
+                self._wake()
+            case _:
+                super().hear(notice)
+
+    async def drain(self, deadline: float) -> bool:
+        self._wake()
+        drained = asyncio.ensure_future(super().drain(deadline))
+        await asyncio.sleep(0)  # the session knows by now that it drains
+        self._wake()
+        return await drained
+
+    async def cease(self, deadline: float) -> bool:  # noqa: ARG002
+        """For the session: queries that still run are given up."""
+        if self.ledger.busy:
+            reason = f"the queries of the cells {list(self.ledger.running)} did not end within drainTimeout"
+            log.error("stopping: %s", reason, extra=self.session.log_fields())
+            await self._begin_stop(reason)
+        return not self.ledger.busy
+
+    def warmed(self) -> None:
+        """The workers have started: this consumer may be given cells."""
+        if not self.ready:
+            self.ready = True
+            log.info("warm, and may be given cells", extra=self.session.log_fields())
+            self.session.heartbeat_now()
+
+    def set_writing(self, writing: bool) -> None:
+        """Whether what runs has been read, as far as can be seen from outside, and is being written."""
+        self._writing = writing
+
+    def _about(self) -> tuple[Phase, float]:
+        """What this consumer is about, and in how many seconds it means to go on if it waits; 0 if it does not."""
+        if self.ledger.in_flight:
+            return (Phase.WRITING if self._writing else Phase.READING), 0.0
+        if not self.ready:
+            return Phase.WARMING, 0.0
+        known, positions = self._end_offsets.known(), self.ledger.positions()
+        if not any(known.get(shard, 0) > at for shard, at in positions.items()):
+            return (Phase.READING if self._end_offsets.failing() else Phase.IDLE), 0.0
+        asked = min((reader.asked_at for reader in self._readers.values()), default=self.batch_at)
+        left = min(LONGEST_WAIT, asked + self.trigger_interval - self._now())
+        return (Phase.WAITING, left) if left > 0.0 else (Phase.READING, 0.0)
+
+    def _wake(self) -> None:
+        self._records.set()
+        self._turned.set()
+
+    def _changed(self) -> None:
+        self.session.changed()  # which lets us hear of it
+        self._end_offsets.watch(self.ledger.shards)
+
+    # --- towards who starts and stops queries -----------------------------------------------------------------------------
+
+    async def orders(self, wait: float) -> Orders:
+        """What is to be done now; waits at most so long for something to change."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._turned.wait()
+        self._turned.clear()
+        ledger, now = self.ledger, self._now()
+        ending = self.session.ending
+        to_start = () if ending or self.session.too_silent or not self.ready else ledger.to_start()
+        start = tuple(each for each in to_start if each.cell not in self._finished and not self._pauses.rests(each.cell, now))
+        stop = ledger.running if ending else ledger.to_stop()
+        finished = bool(ledger.shards) and not ledger.running and all(each.cell in self._finished for each in to_start)
+        return Orders(start, stop, self.gone, finished)
+
+    def began(self, cell: int) -> int | None:
+        """The query of this cell is about to be started; returns which start it is, None if it must not be any more."""
+        if self.session.ending or cell not in {each.cell for each in self.ledger.to_start()}:
+            return None
+        self._runs[cell] = self._runs.get(cell, 0) + 1
+        self.ledger.began(cell)
+        log.info("starting the query of cell %d", cell, extra=self.session.log_fields())
+        return self._runs[cell]
+
+    def parked(self, cell: int) -> bool:
+        """Whether the query of a cell that is being stopped waits for an answer: no micro-batch of it runs then."""
+        return any(reader.parked for reader in self._readers.values() if reader.cell == cell)
+
+    def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
+        """So much of this cell has been finished before, as Spark's log says."""
+        self.ledger.finished(cell, committed)
+        self._changed()
+
+    def committed(self, cell: int, positions: Mapping[ShardId, Offset]) -> None:
+        """Spark has logged a micro-batch of this cell as finished."""
+        self._pauses.succeeded(cell)
+        for reader in self._readers.values():
+            if reader.cell == cell:
+                reader.sizing.end(self._now())
+        if ended := self.ledger.finished(cell, positions):
+            took = self._now() - max((reader.records_at for reader in self._readers.values() if reader.cell == cell), default=0)
+            self.batch_at = self._now()
+            self._observer.batch(ended, took)
+        self._changed()
+
+    def ended(self, cell: int, committed: Mapping[ShardId, Offset], failure: str = "", *, finished: bool = False) -> None:
+        """The query of this cell has ended, with what Spark has logged of it: it was stopped, has failed, or has `finished`."""
+        self.ledger.ended(cell, committed)
+        self._batches.pop(cell, None)
+        self._readers = {number: reader for number, reader in self._readers.items() if reader.cell != cell}
+        if failure:
+            pause = self._pauses.failed(cell, self._now())
+            text = "the query of cell %d has failed, and is started again in %g s; the other cells read on: %s"
+            log.error(text, cell, pause, failure, extra=self.session.log_fields())
+        if finished:
+            self._finished.add(cell)
+        self._changed()
+
+    def lose(self, cell: int, why: str, location: str) -> None:
+        """The state of this cell is lost: nothing of it is read until somebody has seen to it."""
+        log.error(STATE_LOST.format(cell=cell, why=why, location=location), extra=self.session.log_fields())
+        self.ledger.lose(cell)
+        self._changed()
+        self.session.heartbeat_now()
+
+    # --- towards stream readers ------------------------------------------------------------------------------------------
+
+    def reader_began(self, cell: int, run: int, topics: frozenset[str], limits: Limits) -> CellReader:
+        """A stream reader of this start of a cell's query is there. Raises NoCellError."""
+        if cell not in self.ledger.running or run != self._runs.get(cell):
+            raise NoCellError(
+                f"the query of cell {cell} is not run by this consumer any more: it was stopped, and whoever holds it now "
+                "has started it again"
+            )
+        self._numbers += 1
+        now = self._now()
+        sizing = BatchSizing(limits.target_seconds or TARGET_SECONDS)
+        reader = self._readers[self._numbers] = CellReader(self._numbers, cell, topics, limits, sizing, now, now)
+        return reader
+
+    def reader_ended(self, reader: CellReader) -> None:
+        """It is gone. What it read is finished when Spark has logged it so, not before."""
+        self._readers.pop(reader.number, None)
+
+    async def latest(self, reader: CellReader, start: Offsets, limit: int | None) -> Offsets:
+        """What the next micro-batch of this reader should end at; `start` itself (the same object) if there is nothing to do.
+
+        `start` is what Spark has logged. At most `limit` records (None: no limit of the user's). A query that is to be stopped
+        gets no answer for a while.
+        """
+        reader.asked_at = self._now()
+        if reader.handed:
+            reader.sizing.end(self._now())
+        limits = reader.limits if reader.limits.max_records == limit else replace(reader.limits, max_records=limit)
+        until = self._now() + IDLE_WAIT
+        while True:
+            self._records.clear()
+            reader.parked = self._to_stop(reader.cell)
+            end = None if reader.parked else self._next(reader, start, limits, await self._sizes(reader, start))
+            left = (reader.asked_at + PARKED if reader.parked else until) - self._now()
+            if end is not None or left <= 0:
+                return end or start
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._records.wait()
+
+    def replay(self, reader: CellReader, end: Offsets) -> tuple[ShardId, ...]:
+        """All shards of a logged, unfinished micro-batch: Spark's log is the truth, whoever planned it."""
+        ranges = {shard: each for shard, each in end.shards.items() if each.start < each.stop}
+        log.info("reading the unfinished micro-batch of cell %d again", reader.cell, extra=self.session.log_fields())
+        self._hand_out(reader, ranges)
+        return tuple(ranges)
+
+    async def prepare_available_now(self, reader: CellReader) -> None:
+        """For Trigger.AvailableNow: read up to what there is now."""
+        while not (wanted := self._readable(reader)) or not wanted.keys() <= self._end_offsets.known().keys():
+            if self._to_stop(reader.cell):
+                break
+            self._records.clear()
+            await self._records.wait()
+        known = self._end_offsets.known()
+        reader.bounds = EndOffsets({shard: known[shard] for shard in wanted if shard in known}, epochs_in(known))
+
+    def batch(self, cell: int) -> HandedBatch | None:
+        """What the query of this cell reads now, over all of its readers."""
+        return self._batches.get(cell)
+
+    def known_end_offsets(self, reader: CellReader) -> Mapping[ShardId, Offset]:
+        """The known ends of what this reader reads."""
+        readable = self._readable(reader)
+        return {shard: end for shard, end in self._end_offsets.known().items() if shard in readable}
+
+    def ends_changed(self) -> None:
+        """There may be new records."""
+        self._records.set()
+
+    def _to_stop(self, cell: int) -> bool:
+        return self.session.ending or cell not in self.ledger.running or cell in self.ledger.to_stop()
+
+    def _readable(self, reader: CellReader) -> dict[ShardId, int]:
+        """The shards that this reader may be given more of, with their epochs."""
+        return {shard: epoch for shard, epoch in self.ledger.readable(reader.cell).items() if reader.reads(shard)}
+
+    def _positions(self, reader: CellReader, start: Offsets) -> dict[ShardId, Offset]:
+        """Where this reader goes on: where Spark's log ends, or where the state begins of a shard that is not in it yet."""
+        begins = self.ledger.begins(reader.cell)
+        found: dict[ShardId, Offset] = {}
+        for shard in self._readable(reader):
+            if (logged := start.shards.get(shard)) is not None:
+                found[shard] = logged.stop
+            elif begins[shard].position <= begins[shard].start:
+                found[shard] = begins[shard].position
+            else:
+                at = begins[shard].position
+                self.lose(reader.cell, f"Spark's log does not have {shard}, which has been read up to {at}", "of its query")
+                return {}
+        return found
+
+    async def _sizes(self, reader: CellReader, start: Offsets) -> Mapping[ShardId, float]:
+        """How many bytes the next records have, if the user bounds them."""
+        if reader.limits.max_bytes is None:
+            return {}
+        known = self._end_offsets.known()
+        positions = self._positions(reader, start)
+        return await self._end_offsets.sizes({shard: at for shard, at in positions.items() if known.get(shard, 0) > at})
+
+    def _next(self, reader: CellReader, start: Offsets, limits: Limits, sizes: Mapping[ShardId, float]) -> Offsets | None:
+        if self.session.too_silent:
+            return None
+        ends = self._end_offsets.known() if reader.bounds is None else reader.bounds
+        positions = self._positions(reader, start)
+        available = {shard: ends[shard] - at for shard, at in positions.items() if ends.get(shard, 0) > at}
+        waited = self._now() - reader.records_at
+        if not available or (reader.bounds is None and limits.waits(sum(available.values()), waited)):
+            self._hand_out(reader, {})
+            return None
+        paced = reader.bounds is None or limits.max_records is None
+        counts = limits.share(available, sizes, reader.sizing.bound if paced else None)
+        epochs = self.ledger.readable(reader.cell)
+        ranges = {shard: ReadRange(at, at + counts.get(shard, 0), epochs[shard]) for shard, at in positions.items()}
+        # A shard that is not held for a while stays in Spark's log: it knows alone how far its state has got.
+        kept = {shard: ReadRange(each.stop, each.stop, each.epoch) for shard, each in start.shards.items()}
+        named = {**kept, **ranges}
+        self.batch_at = reader.records_at = self._now()
+        self._writing = False
+        reader.sizing.begin(sum(counts.values()), self._now())
+        self._observer.began({shard: each for shard, each in ranges.items() if each.start < each.stop}, reader.asked_at)
+        self._hand_out(reader, ranges)
+        return Offsets(self.settings.group_uid, start.warm, named, leaders=leaders_of(start, named, ends))
+
+    def _hand_out(self, reader: CellReader, ranges: Mapping[ShardId, ReadRange]) -> None:
+        if reader.cell not in self.ledger.running:
+            return
+        if not ranges and not reader.handed:
+            return
+        epochs = self.ledger.readable_epochs()
+        reader.handed = {
+            shard: BatchRange(each.start, each.stop, epochs.get(shard, each.epoch))
+            for shard, each in ranges.items()
+            if each.start < each.stop
+        }
+        self.ledger.hand_out(reader.cell, reader.number, ranges)
+        together: dict[ShardId, BatchRange] = {}
+        for other in self._readers.values():
+            if other.cell == reader.cell:
+                together |= other.handed
+        self._batches[reader.cell] = HandedBatch(together)

@@ -1,0 +1,124 @@
+"""The locations of cells on shared storage: where each is, what its log says, and whether the storage can be trusted.
+
+`runner` asks. It goes by Hadoop's file systems, as Spark does, so that a mounted path and a URI are the same to it. It must not
+write there but for the probe: what is in a location is Spark's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from shardherd.spark.cells.logged import Logged, batches, offsets_in, positions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REMEDY = (
+    "set spec.state.checkpoint to storage that creates a file only if there is none of its name: a ReadWriteMany claim, HDFS, "
+    "ABFS, GCS, or S3 with conditional writes"
+)
+
+
+class LocationError(RuntimeError):
+    """The storage of the group's state cannot be used. Names the location and the remedy."""
+
+
+class Locations:
+    """Below `root`, a path or a URI, for one group."""
+
+    def __init__(self, spark: SparkSession, root: str, group_uid: str) -> None:
+        self._spark = spark
+        self._root = root.rstrip("/")
+        self._group = group_uid
+
+    def of(self, cell: int, generation: int) -> str:
+        """The checkpoint location of a cell's query."""
+        return f"{self._root}/{self._group}/{generation}/cells/{cell}"
+
+    def check(self) -> None:
+        """Create a file twice, as Spark's logs are created: the second must be refused. Raises LocationError."""
+        folder = f"{self._root}/{self._group}"
+        probe = f"{folder}/.probe-{uuid.uuid4().hex}"
+        jvm = self._jvm
+        try:
+            manager = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.create(
+                self._path(folder), self._hadoop()
+            )
+            manager.mkdirs(self._path(folder))
+            try:
+                self._create(manager, probe)
+                try:
+                    self._create(manager, probe)
+                except Py4JJavaError as error:
+                    if _is(error, "FileAlreadyExistsException"):
+                        return
+                    raise
+            finally:
+                manager.delete(self._path(probe))
+        except Py4JError as error:
+            raise LocationError(
+                f"nothing can be written below {self._root}, where the state of this group is kept: {_said(error)}. Check that "
+                "the claim of spec.state.checkpoint is mounted and may be written, or the URI, its file system and credentials"
+            ) from error
+        raise LocationError(
+            f"{self._root}, where the state of this group is kept, lets a file be created over another one: two consumers "
+            f"could both believe that they run a cell; {REMEDY}"
+        )
+
+    def logged(self, cell: int, generation: int) -> Logged | None:
+        """What Spark's log of this cell says, None if there is none. Raises LocationError, OffsetsError."""
+        location = self.of(cell, generation)
+        try:
+            system = self._path(location).getFileSystem(self._hadoop())
+            planned = batches(self._names(system, f"{location}/offsets"))
+            if not planned:
+                return None
+            finished = batches(self._names(system, f"{location}/commits"))
+            ends = {each: self._positions(system, f"{location}/offsets/{each}") for each in {planned[-1], *finished[-1:]}}
+            return Logged(ends[planned[-1]], ends[finished[-1]] if finished else {})
+        except Py4JError as error:
+            raise LocationError(f"the log of cell {cell} at {location} cannot be read: {_said(error)}") from error
+
+    def _positions(self, system: Any, name: str) -> dict[Any, int]:
+        stream = system.open(self._path(name))
+        try:
+            text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+        return positions(offsets_in(text, self._group))
+
+    def _names(self, system: Any, folder: str) -> list[str]:
+        path = self._path(folder)
+        if not system.exists(path):
+            return []
+        return [str(each.getPath().getName()) for each in system.listStatus(path)]
+
+    def _create(self, manager: Any, name: str) -> None:
+        stream = manager.createAtomic(self._path(name), False)
+        try:
+            stream.write(1)
+            stream.close()
+        except Py4JJavaError:
+            stream.cancel()
+            raise
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark._jvm
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(name)
+
+    def _hadoop(self) -> Any:
+        return self._spark._jsc.hadoopConfiguration()
+
+
+def _is(error: Py4JJavaError, name: str) -> bool:
+    return str(error.java_exception.getClass().getSimpleName()) == name
+
+
+def _said(error: Py4JError) -> str:
+    return str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)

@@ -1,0 +1,63 @@
+"""What Spark's log in the location of a cell says: up to where its query has planned, and up to where it has finished.
+
+`location` brings the texts of the log's files; here they are read. The query's sources are this consumer's own and others; of a
+shard that several of them read, the one that is furthest behind counts. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.spark.offsets import Offsets, OffsetsError, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Positions, as next to read: after the last micro-batch that was planned, and after the last that was finished."""
+
+    planned: Mapping[ShardId, Offset]
+    committed: Mapping[ShardId, Offset]
+
+
+def batches(names: Iterable[str]) -> list[int]:
+    """The numbers of the micro-batches in a folder of Spark's log, in order. It has other files for a moment, too."""
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def offsets_in(text: str, group: str) -> list[Offsets]:
+    """Ours in a file of Spark's offset log: a version, settings, and a line for each source. Raises OffsetsError.
+
+    Offsets of another ConsumerGroup are an error: it is not this group's location.
+    """
+    found = []
+    for line in text.splitlines()[2:]:
+        try:
+            raw = json.loads(line)
+        except ValueError:
+            continue  # another source's, or none yet
+        if isinstance(raw, dict) and {"group", "shards", "v"} <= raw.keys():
+            found.append(parse(raw, group))
+    return found
+
+
+def positions(found: Iterable[Offsets]) -> dict[ShardId, Offset]:
+    """Up to where all of them have read each shard."""
+    together: dict[ShardId, Offset] = {}
+    for offsets in found:
+        for shard, each in offsets.shards.items():
+            together[shard] = min(each.stop, together.get(shard, each.stop))
+    return together
+
+
+def committed_by(texts: Iterable[str], group: str) -> dict[ShardId, Offset]:
+    """The same of the end offsets in a progress event; those of other sources are passed over."""
+    found = []
+    for text in texts:
+        try:
+            found.append(parse(text, group))
+        except (OffsetsError, ValueError):
+            continue
+    return positions(found)

@@ -1,0 +1,101 @@
+"""Keyed state that moves with its shards: real Spark applications and a real broker, and a coordinator that is played."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaProducer
+
+from tests.integration.spark.drivers import START, Driver, Site
+from tests.integration.spark.scripted import ScriptedCoordinator
+from tests.integration.spark.test_consumers import warm
+
+APPLICATION = Path(__file__).with_name("cell_application.py")
+CELLS = 2
+KEYS = 12
+
+
+def run(site: Site, consumer: str, start: int = 1, **extra: str) -> Driver:
+    settings = {"TEST_APPLICATION": str(APPLICATION), "SHARDHERD_STATE_LOCATION": str(site.folder / "state"), **extra}
+    return site.start(consumer, start, "a-token", **settings)
+
+
+def shards_of(topic: str, cell: int) -> list[str]:
+    return [f"{topic}/{number}" for number in range(4) if number % CELLS == cell]
+
+
+class Records:
+    """Records with keys, each key in one partition: what has been written, and so what must be counted."""
+
+    def __init__(self, site: Site, topic: str) -> None:
+        self.counts: Counter[str] = Counter()
+        self.total = 0
+        self._topic = topic
+        self._producer = KafkaProducer(bootstrap_servers=site.bootstrap, acks="all")
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            number = self.total % KEYS
+            key = f"k{number}"
+            self._producer.send(self._topic, key=key.encode(), value=str(self.total).encode(), partition=number % 4)
+            self.counts[key] += 1
+            self.total += 1
+        self._producer.flush()
+
+
+def told(site: Site) -> list[dict[str, Any]]:
+    """What each micro-batch has written last, by cell and batch id."""
+    found = [json.loads(path.read_text()) for path in site.sink.glob("*.*.json")]
+    return sorted(found, key=lambda each: (each["cell"], each["batch"]))
+
+
+def counts(site: Site) -> dict[str, int]:
+    """The last count of each key."""
+    return {row["key"]: row["count"] for batch in told(site) for row in batch["rows"]}
+
+
+def durable(coordinator: ScriptedCoordinator) -> int:
+    return sum(coordinator.positions().values())
+
+
+def test_cells_move_forth_and_back_with_their_state_and_no_count_is_wrong(
+    site: Site, coordinator: ScriptedCoordinator, topic: str
+) -> None:
+    coordinator.cells = CELLS
+    records = Records(site, topic)
+    first, second = run(site, "clicks-0"), run(site, "clicks-1")
+    warm(coordinator, first, second)
+    for cell in range(CELLS):
+        coordinator.grant("clicks-0", *shards_of(topic, cell))
+    records.write(240)
+    coordinator.wait_until(lambda: durable(coordinator) == 240, "the first consumer mirrors what Spark has finished", START)
+    assert counts(site) == records.counts
+
+    coordinator.grant("clicks-1", *shards_of(topic, 1))
+    records.write(240)
+    coordinator.wait_until(lambda: durable(coordinator) == 480, "a cell goes on at the second consumer")
+    coordinator.grant("clicks-0", *shards_of(topic, 1))
+    records.write(120)
+    coordinator.wait_until(lambda: durable(coordinator) == 600, "and comes back")
+    assert counts(site) == records.counts
+
+    coordinator.grant("clicks-1", *shards_of(topic, 0), *shards_of(topic, 1))
+    assert first.terminate() == 0, first.log.read_text()[-3000:]
+    assert coordinator.left == ["clicks-0"]
+    records.write(120)
+    coordinator.wait_until(lambda: durable(coordinator) == 720, "all cells go on where the drained consumer has stopped")
+
+    assert counts(site) == records.counts
+    by_cell = {cell: [each for each in told(site) if each["cell"] == cell] for cell in range(CELLS)}
+    for batches in by_cell.values():
+        assert [each["batch"] for each in batches] == list(range(len(batches))), "batch ids go on"
+    assert {each["run"] for each in by_cell[1]} == {first.name, second.name}
+    for shard, position in coordinator.positions().items():
+        read = [each["ranges"][shard][:2] for each in told(site) if shard in each["ranges"]]
+        assert [start for start, _ in read] == [0, *(stop for _, stop in read[:-1])]
+        assert read[-1][1] == position
+    assert (site.sink / f"ended-{first.name}").exists(), "run_cells has returned"
+    assert second.terminate() == 0

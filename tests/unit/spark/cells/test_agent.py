@@ -1,0 +1,226 @@
+"""The agent of a consumer that runs cells, in simulated time against a simulated coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from shardherd.core.consumer.settings import SessionSettings
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ConfirmedShard, Heartbeat, HeartbeatReply, ShardId
+from shardherd.spark.cells.agent import CellAgent, CellReader, NoCellError
+from shardherd.spark.flow import Limits
+from shardherd.spark.offsets import Offsets
+from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, simulate
+
+A0, A1, A2, B0 = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2"), ShardId("views/0")
+NOTHING = Offsets(GROUP)
+
+
+class CellCoordinator(FakeCoordinator):
+    """That of a group of two cells, whose state begins at 0 unless `starts` says otherwise."""
+
+    starts: dict[str, int] = {}  # noqa: RUF012  (replaced by tests)
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
+        reply = await super().heartbeat(heartbeat, wait)
+        confirmed = tuple(
+            ConfirmedShard(e.shard, e.owner_epoch, e.held_since_epoch, e.position, start=self.starts.get(e.shard, 0))
+            for e in reply.confirmed
+        )
+        return HeartbeatReply(reply.revision, confirmed, paused=reply.paused, cells=2)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.coordinator = CellCoordinator()
+        self.ends = FakeEnds({A0: 100, A1: 100, A2: 100, B0: 50})
+        self.stopped: list[str] = []
+        loop = asyncio.get_running_loop()
+        settings = SessionSettings(GROUP, ME, RUN)
+        self.agent = CellAgent(settings, self.coordinator, self.ends, Observed(), self._stop, loop.time)
+        self.task = loop.create_task(self.agent.run())
+
+    async def _stop(self, reason: str) -> None:
+        self.stopped.append(reason)
+
+    async def holding(self, *shards: tuple[str, int, int]) -> None:
+        self.agent.warmed()
+        self.coordinator.assign(*shards)
+        await self.until(lambda: len(self.agent.ledger.shards) == len(shards))
+
+    async def query(self, cell: int, *topics: str) -> CellReader:
+        """The query of this cell is started, and its reader is there."""
+        start = self.agent.began(cell)
+        assert start is not None
+        return self.agent.reader_began(cell, start, frozenset(topics), Limits())
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        for _ in range(10_000):
+            if true():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("it never happened")
+
+
+def story(body: Callable[[Scene], Awaitable[Any]]) -> None:
+    async def play() -> None:
+        scene = Scene()
+        try:
+            await body(scene)
+        finally:
+            scene.task.cancel()
+            await asyncio.gather(scene.task, return_exceptions=True)
+
+    simulate(play)
+
+
+def spans(end: Offsets) -> dict[str, tuple[int, int, int]]:
+    return {shard: (each.start, each.stop, each.epoch) for shard, each in end.shards.items()}
+
+
+def test_no_cell_is_granted_before_it_is_warm_and_all_that_are_held_are_ordered_to_start() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.until(lambda: bool(scene.coordinator.heartbeats))
+        assert not scene.coordinator.heartbeats[-1].ready
+        await scene.holding((A0, 1, 0), (A1, 2, 0), (A2, 3, 0))
+        orders = await scene.agent.orders(1.0)
+        assert ([each.cell for each in orders.start], orders.stop, orders.over) == ([0, 1], (), False)
+
+    story(body)
+
+
+def test_a_query_goes_on_where_sparks_log_ends_and_not_where_the_coordinator_stands() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 7, 10), (A2, 8, 0))
+        reader = await scene.query(0)
+        logged = Offsets(GROUP, 0, {A0: ReadRange(20, 40, 3), A2: ReadRange(0, 5, 2), B0: ReadRange(1, 2, 1)})
+        end = await scene.agent.latest(reader, logged, 30)
+        assert spans(end) == {A0: (40, 52, 7), A2: (5, 23, 8), B0: (2, 2, 1)}, "what is not held stays in the log"
+        batch = scene.agent.batch(0)
+        assert batch is not None
+        assert dict(batch.ranges) == {A0: (40, 52, 7), A2: (5, 23, 8)}
+
+    story(body)
+
+
+def test_two_readers_of_one_query_read_their_topics() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), (B0, 2, 0))
+        agent = scene.agent
+        start = agent.began(0)
+        assert start is not None
+        clicks, views = (agent.reader_began(0, start, frozenset({topic}), Limits()) for topic in ("clicks", "views"))
+        assert spans(await agent.latest(clicks, NOTHING, None)) == {A0: (0, 100, 1)}
+        assert spans(await agent.latest(views, NOTHING, None)) == {B0: (0, 50, 2)}
+        batch = agent.batch(0)
+        assert batch is not None
+        assert batch.ranges.keys() == {A0, B0}
+
+    story(body)
+
+
+def test_what_was_logged_and_not_finished_is_read_again_whoever_planned_it() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 9, 10))
+        reader = await scene.query(0)
+        logged = Offsets(GROUP, 0, {A0: ReadRange(10, 40, 2), A2: ReadRange(0, 5, 3), B0: ReadRange(4, 4, 1)})
+        assert scene.agent.replay(reader, logged) == (A0, A2)
+
+    story(body)
+
+
+def test_a_query_that_is_to_be_stopped_gets_no_answer_and_its_cell_is_let_go_after_its_end() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), (A2, 2, 0))
+        reader = await scene.query(0)
+        end = await scene.agent.latest(reader, NOTHING, None)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.agent.ledger.to_stop() == (0,))
+        assert (await scene.agent.orders(0.1)).stop == (0,)
+        assert not scene.agent.parked(0), "its micro-batch runs"
+        asked = asyncio.ensure_future(scene.agent.latest(reader, end, None))
+        await scene.until(lambda: scene.agent.parked(0))
+        assert scene.coordinator.named == [(A0, 1), (A2, 2)]
+        scene.agent.ended(0, {A0: 100, A2: 100})
+        assert await asked is end
+        await scene.until(lambda: scene.coordinator.named == [])
+        assert scene.coordinator.checkpoints == [(A0, 1, 100), (A2, 2, 100)]
+
+    story(body)
+
+
+def test_a_shard_that_has_been_read_and_is_not_in_the_log_makes_its_cell_lost() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), (A2, 2, 5))
+        reader = await scene.query(0)
+        logged = Offsets(GROUP, 0, {A0: ReadRange(0, 0, 1)})
+        assert await scene.agent.latest(reader, logged, None) is logged
+        await scene.until(lambda: scene.coordinator.heartbeats[-1].state_lost == (0,))
+        assert (await scene.agent.orders(0.1)).stop == (0,)
+
+    story(body)
+
+
+def test_a_failing_cell_rests_and_the_others_are_not_touched() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), (A1, 2, 0))
+        await scene.query(0)
+        await scene.query(1)
+        scene.agent.ended(0, {}, "out of luck")
+        orders = await scene.agent.orders(0.0)
+        assert (orders.start, orders.stop) == ((), ())
+        await asyncio.sleep(1.0)
+        orders = await scene.agent.orders(0.1)
+        assert ([each.cell for each in orders.start], orders.stop) == ([0], ())
+        assert scene.coordinator.named == [(A0, 1), (A1, 2)]
+
+    story(body)
+
+
+def test_a_reader_of_an_earlier_start_is_refused() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        await scene.query(0)
+        with pytest.raises(NoCellError, match="the query of cell 0 is not run by this consumer any more"):
+            scene.agent.reader_began(0, 7, frozenset(), Limits())
+
+    story(body)
+
+
+def test_a_drain_stops_all_queries_mirrors_and_leaves() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), (A1, 2, 0))
+        await scene.query(0)
+        await scene.query(1)
+        draining = asyncio.ensure_future(scene.agent.drain(asyncio.get_running_loop().time() + 60))
+        await asyncio.sleep(0.1)
+        orders = await scene.agent.orders(0.1)
+        assert (orders.start, orders.stop, orders.over) == ((), (0, 1), False)
+        scene.agent.ended(0, {A0: 30})
+        scene.agent.ended(1, {A1: 40})
+        assert await draining
+        assert scene.coordinator.leaves == 1
+        assert sorted(scene.coordinator.checkpoints) == [(A0, 1, 30), (A1, 2, 40)]
+        assert (await scene.agent.orders(0.1)).over
+
+    story(body)
+
+
+def test_what_there_was_is_read_once_with_available_now() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        await scene.agent.prepare_available_now(reader)
+        scene.ends.end_offsets[A0] = 500
+        end = await scene.agent.latest(reader, NOTHING, None)
+        assert spans(end) == {A0: (0, 100, 1)}
+        assert await scene.agent.latest(reader, end, None) is end
+        scene.agent.ended(0, {A0: 100}, finished=True)
+        orders = await scene.agent.orders(0.1)
+        assert (orders.start, orders.finished) == ((), True)
+
+    story(body)

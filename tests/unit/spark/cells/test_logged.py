@@ -1,0 +1,35 @@
+"""What Spark's log of a cell says."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ShardId
+from shardherd.spark.cells.logged import batches, committed_by, offsets_in, positions
+from shardherd.spark.offsets import Offsets, OffsetsError
+
+A, B = ShardId("clicks/0"), ShardId("views/0")
+
+
+def text(**stops: int) -> str:
+    return Offsets("uid", 0, {ShardId(f"{name}/0"): ReadRange(0, stop, 1) for name, stop in stops.items()}).as_text()
+
+
+def test_a_file_of_the_log_has_a_line_for_each_source_and_others_are_passed_over() -> None:
+    written = "\n".join(["v1", '{"batchWatermarkMs": 0}', text(clicks=5), '{"logOffset": 3}', "17", "-", text(views=7)])
+    assert positions(offsets_in(written, "uid")) == {A: 5, B: 7}
+    assert offsets_in("v1\n{}", "uid") == []
+
+
+def test_of_a_shard_that_is_read_twice_the_reader_that_is_behind_counts() -> None:
+    assert committed_by([text(clicks=5), text(clicks=3, views=1), "17", '{"logOffset": 3}'], "uid") == {A: 3, B: 1}
+
+
+def test_a_location_of_another_group_is_an_error() -> None:
+    with pytest.raises(OffsetsError, match="holds offsets of group uid, this consumer belongs to other"):
+        offsets_in("\n".join(["v1", "{}", text(clicks=5)]), "other")
+
+
+def test_the_numbers_of_micro_batches_are_in_order_and_other_files_do_not_count() -> None:
+    assert batches(["10", "9", ".9.crc", "2.tmp", "11"]) == [9, 10, 11]
