@@ -48,6 +48,8 @@ class Surroundings:
         self.factory = factory
         self.options = options
         self.slots = Slots(options.threads)
+        # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
+        self.shutdown_slots = Slots(options.threads)
         self.adrift: dict[ShardId, Call] = {}
 
 
@@ -74,6 +76,8 @@ class Holding:
         self._cancelled = False
         self._given_up = False
         self._attempts = 0
+        # Until when the program's code may keep a shard that is wanted back: all that it still does, together.
+        self._bound = float("inf")
         # All before it is done, although nobody but the thread that did it knows.
         self._reached = shard.position
 
@@ -115,9 +119,17 @@ class Holding:
             left.ended.add_done_callback(self._turns)
             await self._turn()
         while not self._leaving():
+            if not self._around.slots.take(self.turned):
+                await self._turn()
+                continue
+            # Also what a processor sets up may wait for something that is away.
+            self.busy = True
             try:
-                processor: AnyProcessor = await self._finished(self._around.crew.call(self._around.factory))
-                await self._finished(self._called(processor.initialize, self._shard.name))
+                try:
+                    processor: AnyProcessor = await self._finished(self._around.crew.call(self._around.factory))
+                    await self._finished(self._called(processor.initialize, self._shard.name))
+                finally:
+                    self._around.slots.give_back()
             except _GivenUpError:
                 return None
             except Exception as error:  # noqa: BLE001 - a program may raise anything
@@ -158,7 +170,9 @@ class Holding:
         self._records = None
         # It takes no slot any more: who stands behind it in the line must not wait for its shutdown.
         self._around.slots.leave(self.turned)
-        checkpoint = self._saves.as_seen_by(processor.shutdown)
+        self.busy = True
+        checkpoint, slots = self._saves.as_seen_by(processor.shutdown), self._around.shutdown_slots
+        took = await self._slot_for_shutdown()
         try:
             await self._finished(self._called(processor.shutdown, checkpoint))
         except _GivenUpError:
@@ -167,6 +181,22 @@ class Holding:
             log.info("shutdown could not save: %s", over, extra=self._fields)
         except Exception:
             log.exception("shutdown failed; what is done is saved all the same", extra=self._fields)
+        finally:
+            if took:
+                slots.give_back()
+
+    async def _slot_for_shutdown(self) -> bool:
+        """Wait for one of the slots of those that shut down, but not past the time that the shard may be kept."""
+        slots, clock = self._around.shutdown_slots, asyncio.get_running_loop().time
+        while not slots.take(self.turned):
+            if self._wanted_back():
+                self._bound = min(self._bound, clock() + self._options.revoke_timeout)
+            left = self._bound - clock()
+            if self._cancelled or left <= 0:
+                slots.leave(self.turned)
+                return False
+            await self._turn(left if left < float("inf") else None)
+        return True
 
     # --- one batch -------------------------------------------------------------------------------------------------------
 
@@ -261,6 +291,7 @@ class Holding:
             self._records = None
             if self._part is not None and records.next >= self._part.next:
                 self._part = None
+                self._around.stream.done(self._shard.name)
 
     def _in_hand(self) -> Records:
         assert self._records is not None
@@ -289,15 +320,18 @@ class Holding:
     async def _finished(self, call: Call) -> Any:
         """The result of the program's own code. While it runs, the shard may be wanted back: then it has `revoke_timeout`.
 
-        Raises _GivenUpError where it was not waited for any longer.
+        That is for all that is called from then on; what is called late has a moment, too. Raises _GivenUpError where it was
+        not waited for any longer.
         """
         call.ended.add_done_callback(self._turns)
         clock, deadline, cancelled = asyncio.get_running_loop().time, float("inf"), False
+        least = clock() + min(CANCEL_GRACE, self._options.revoke_timeout)
         while not call.ended.done():
             if self._wanted_back():
                 self._halt()
+                self._bound = min(self._bound, clock() + self._options.revoke_timeout)
                 # A run that is over waits for nothing but that its own code ends.
-                deadline = min(deadline, clock() + (0.0 if self._cancelled else self._options.revoke_timeout))
+                deadline = min(deadline, clock() if self._cancelled else max(self._bound, least))
             if clock() >= deadline and call.can_be_cancelled and not cancelled:
                 call.cancel()
                 cancelled, deadline = True, clock() + CANCEL_GRACE
