@@ -18,8 +18,10 @@ from shardherd.clock import boot_time
 from shardherd.consumer.waiting import within
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Call, CancelledInCrewError, Crew
 from shardherd.worker.fetched import Part, batches
+from shardherd.worker.metrics import Held
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, Options
 from shardherd.worker.processor import AnyProcessor, Saves, is_async
 from shardherd.worker.records import Records
@@ -40,13 +42,20 @@ class Surroundings:
     """What all holdings of a worker share. `adrift` are calls that were given up and have not ended, by shard."""
 
     def __init__(
-        self, consumer: AsyncConsumer, stream: Stream, crew: Crew, factory: Callable[[], AnyProcessor], options: Options
+        self,
+        consumer: AsyncConsumer,
+        stream: Stream,
+        crew: Crew,
+        factory: Callable[[], AnyProcessor],
+        options: Options,
+        counts: Counts,
     ) -> None:
         self.consumer = consumer
         self.stream = stream
         self.crew = crew
         self.factory = factory
         self.options = options
+        self.counts = counts
         self.slots = Slots(options.threads)
         # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
         self.shutdown_slots = Slots(options.threads)
@@ -78,6 +87,9 @@ class Holding:
         self._attempts = 0
         # Until when the program's code may keep a shard that is wanted back: all that it still does, together.
         self._bound = float("inf")
+        # Calls of process that have ended since they were counted, and up to where records were.
+        self._calls = 0
+        self._counted = shard.position
         # All before it is done, although nobody but the thread that did it knows.
         self._reached = shard.position
 
@@ -109,6 +121,12 @@ class Holding:
     def _wanted_back(self) -> bool:
         """Whether the batch in hand should end at its next record."""
         return self._shard.wanted or self._cancelled or bool(self._consumer.stopped)
+
+    def picture(self) -> Held:
+        """The shard now, for who scrapes."""
+        records = self._records
+        end = self._around.stream.end_of(self.name)
+        return Held(self.name, self._shard.done, end, 0 if records is None else len(records), bool(self.trouble))
 
     # --- from begin to end -----------------------------------------------------------------------------------------------
 
@@ -180,6 +198,7 @@ class Holding:
         except (FencedEpochError, ConsumerStoppedError) as over:
             log.info("shutdown could not save: %s", over, extra=self._fields)
         except Exception:
+            self._around.counts.failures["shutdown"] += 1
             log.exception("shutdown failed; what is done is saved all the same", extra=self._fields)
         finally:
             if took:
@@ -218,14 +237,18 @@ class Holding:
             while True:
                 records = self._next()
                 result = processor.process(records, checkpoint) if records else None
+                self._calls += bool(records)
                 if result is not None or not self._goes_on_by_itself(records, until):
                     return result
                 self._reached, self._records = records.next, None
 
         async def on_loop() -> Any:
             records = self._next()
-            return await processor.process(records, checkpoint) if records else None
+            result = await processor.process(records, checkpoint) if records else None
+            self._calls += bool(records)
+            return result
 
+        begun = boot_time()
         try:
             self._consumer.check()
             self.busy = True
@@ -233,6 +256,8 @@ class Holding:
             return await self._finished(crew.spawn(on_loop) if is_async(processor.process) else crew.call(in_thread))
         finally:
             self._around.slots.give_back()
+            self._around.counts.took(boot_time() - begun, self._calls)
+            self._calls = 0
 
     def _goes_on_by_itself(self, records: Records, until: float) -> bool:
         """Whether the thread that has done this batch may begin the next one at once. Called there: it only looks."""
@@ -279,6 +304,9 @@ class Holding:
             self._go_to(min(self._shard.done, self._records.next))
 
     async def _done(self, position: Offset) -> None:
+        if (reached := max(position, self._shard.done)) > self._counted:
+            self._around.counts.records += reached - self._counted
+            self._counted = reached
         if position > self._shard.done:
             await self._shard.save_checkpoint(position, now=False)
 
@@ -388,6 +416,7 @@ class Holding:
     async def _failed(self, what: str, error: Exception | None) -> None:
         """Say what has failed, and wait for a while. Without an error it went back to where it began."""
         self._attempts += 1
+        self._around.counts.failures[what] += 1
         self.busy = True
         pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
         batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self._shard.name}"

@@ -79,6 +79,16 @@ class Stream:
         queue.in_hand = 0
         self._wake()
 
+    def end_of(self, shard: ShardId) -> Offset | None:
+        """Where the shard ends, as far as is known."""
+        queue = self._queues.get(shard)
+        return None if queue is None else queue.end
+
+    @property
+    def size(self) -> int:
+        """Bytes that were fetched and are not processed."""
+        return sum(queue.size for queue in self._queues.values())
+
     @property
     def behind(self) -> bool:
         """Whether a shard has something that was not taken out."""

@@ -227,6 +227,7 @@ class Scene:
             save_interval=self.options.save_interval,
             drain_timeout=10.0 if self.options.drain_timeout is None else self.options.drain_timeout,
             about=self.processing.about,
+            heard=self.processing.counts.hear,
             now=self.loop.time,
         )
         self._task: asyncio.Task[None] | None = None
