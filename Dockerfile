@@ -1,11 +1,11 @@
-# Two images: `operator` (the operator) and `spark` (drivers and executors of the applications).
+# Three images: `operator` (the operator), `spark` (drivers and executors of Spark applications) and `worker` (plain Python consumers).
 # Layers go from what changes least to our own code, which is the last and smallest one of each image.
 
 # The base, by its digest (CONTRIBUTING.md says how it is renewed). Another one of Debian 12 may be given.
 ARG BASE=debian:bookworm-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 FROM ${BASE} AS python
 # What most clusters do without, by name: `aws` for the mechanism AWS_MSK_IAM with the identity of a pod, `kerberos` for GSSAPI,
-# `delta` and `postgresql` for the sinks of these names (they are in the image `spark` only).
+# `delta` and `postgresql` for the sinks of these names (they are in the image `spark` only); AWS and Kerberos are for all images.
 ARG EXTRAS
 RUN packages="ca-certificates python3 tini" \
  && for each in ${EXTRAS}; do \
@@ -75,6 +75,34 @@ WORKDIR /home/shardherd
 ENTRYPOINT ["/usr/bin/tini", "--", "shardherd"]
 CMD ["operator"]
 
+FROM builder AS worker-packages
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+ARG EXTRAS
+COPY requirements/worker.lock requirements/aws.lock /build/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    for lock in worker ${EXTRAS}; do \
+        [ ! -e /build/$lock.lock ] || pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
+    done
+COPY docker/trim-packages.sh /build/
+RUN /bin/sh /build/trim-packages.sh /opt/venv/lib/python3.11/site-packages
+
+FROM python AS worker
+ENV MALLOC_ARENA_MAX=2
+ENV NUMBA_CACHE_DIR=/tmp/numba
+# Where an application's own modules are looked for: a processor is named as module:Class.
+ENV PYTHONPATH=/opt/app
+COPY --from=worker-packages /opt/venv /opt/venv
+COPY --from=code /opt/venv /opt/venv
+RUN --mount=type=cache,target=/var/cache/objects \
+    python -m shardherd.source.compiled.compiling /var/cache/objects \
+ && cp -R /var/cache/objects /opt/venv/lib/python3.11/site-packages/shardherd/source/compiled/
+COPY docker/driver-entrypoint.sh /opt/shardherd/
+COPY spark_apps/clicks-python /opt/shardherd/apps/clicks-python
+USER 10001:10001
+WORKDIR /home/shardherd
+ENTRYPOINT ["/usr/bin/tini", "--", "/opt/shardherd/driver-entrypoint.sh"]
+
 FROM builder AS spark-packages
 ARG PIP_CERT
 ARG PIP_INDEX_URL
@@ -86,8 +114,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
  && for lock in ${EXTRAS}; do \
         [ ! -e /build/$lock.lock ] || pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
     done
-COPY docker/trim-spark.sh /build/
-RUN /bin/sh /build/trim-spark.sh /opt/venv/lib/python3.11/site-packages
+COPY docker/trim-packages.sh /build/
+RUN /bin/sh /build/trim-packages.sh /opt/venv/lib/python3.11/site-packages
 
 FROM python AS spark
 RUN apt-get update \

@@ -111,7 +111,7 @@ release: venv ## All that users install, of the commit that is checked out, into
 	@$(PY) -m dev.release
 
 .PHONY: images
-images: venv ## Build the two images.
+images: venv ## Build the three images.
 	@$(PY) -m dev.cluster images
 
 .PHONY: bench-coordinator

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Starts one Spark application in its driver's pod: tini -- driver-entrypoint.sh <mainApplicationFile> <arguments...>
+# Starts one consumer in its pod, a Spark application or a plain Python process:
+# tini -- driver-entrypoint.sh <mainApplicationFile> <arguments...>, or -m shardherd.worker <module:Class>
 #
 # Counts the starts of this pod in SHARDHERD_RUN_DIR, a volume that outlives the container. The count is half of the
 # consumer's incarnation; it is written to the termination message too, so that the status of a dead container names exactly

@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("down", parents=[named], help="remove an instance and all its state")
     commands.add_parser("status", parents=[named], help="what runs, and where it is reached")
     commands.add_parser("env", parents=[named], help='shell exports: eval "$(python3 -m dev.cluster env)"')
-    commands.add_parser("images", help="build shardherd/operator:dev and shardherd/spark:dev")
+    commands.add_parser("images", help="build shardherd/operator:dev, shardherd/spark:dev and shardherd/worker:dev")
     load = commands.add_parser("load", parents=[named], help="bring a built image into an instance")
     load.add_argument("image")
     return top

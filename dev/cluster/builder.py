@@ -1,4 +1,4 @@
-"""Decides how the project's two images are built. Called by the command `images`, by fixtures and by the demo.
+"""Decides how the project's images are built. Called by the command `images`, by fixtures and by the demo.
 
 buildah keeps its store in the cache. The base image is made here from Debian packages, which apt knows by their signatures, and
 is given to the Dockerfile in place of the one that it names by its digest; all else any other builder does too. Where there is
@@ -22,7 +22,7 @@ from dev.cluster.progress import say, step
 from dev.cluster.tools import Tools
 
 BASE_IMAGE = "docker.io/library/debian:bookworm-slim"
-TARGETS = {"operator": "docker.io/shardherd/operator:dev", "spark": "docker.io/shardherd/spark:dev"}
+TARGETS = {target: f"docker.io/shardherd/{target}:dev" for target in ("operator", "spark", "worker")}
 PULL_BASE = "SHARDHERD_PULL_BASE"
 BASE_LABEL = "dev.shardherd.base"
 # Where the build finds the machine's authorities. Mounted over the image's own bundle they would break Java's installation.
@@ -85,7 +85,7 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
 
 
 def built() -> bool:
-    """Whether `build` would find both images as they should be."""
+    """Whether `build` would find all images as they should be."""
     tools = Tools()
     ready = tools.there("packages") and (bool(_pulled()) or tools.there("base")) and (cache() / "containers").exists()
     return ready and all(_current(target, tools) for target in TARGETS)

@@ -23,6 +23,7 @@ ON_TWO_CORES: Mapping[str, float] = {
     "images": 240,
     "image operator": 60,
     "image spark": 180,
+    "image worker": 60,
     "machine build": 4,
     "machine prepare": 5,
     "machine apply": 25,

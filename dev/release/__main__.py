@@ -23,11 +23,11 @@ from dev.cluster.tools import Tools
 from dev.release import bill, chart, checksums, images, packages
 from dev.release.source import ReleaseError, Source, read, working_tree
 
-LOCKS = ("aws", "cli", "delta", "operator", "postgresql", "spark")
+LOCKS = ("aws", "cli", "delta", "operator", "postgresql", "spark", "worker")
 """What the package may be installed with."""
 
 
-LOCKS_OF_IMAGES = {"operator": ("operator",), "spark": ("spark",)}
+LOCKS_OF_IMAGES = {"operator": ("operator",), "spark": ("spark",), "worker": ("worker",)}
 """What the images are made with."""
 
 

@@ -1,4 +1,4 @@
-"""Decides how the archives of the two images are made: by which names and labels users find them. Called by the command.
+"""Decides how the archives of the images are made: by which names and labels users find them. Called by the command.
 
 `dev.cluster.builder` builds the images, for the tests and the demo as well. Here what it built is labelled and put into one
 file each; the layers stay as they are.
@@ -20,6 +20,7 @@ from dev.release.source import ReleaseError, Source
 ABOUT = {
     "operator": ("shardherd operator", "Scales Spark applications to the shards of a stream, and decides which holds which."),
     "spark": ("shardherd Spark", "Python, Java and Spark with shardherd's source: drivers and executors of applications."),
+    "worker": ("shardherd worker", "Python with shardherd's worker: plain Python consumers, without Java and Spark."),
 }
 """Title and description of each image."""
 
@@ -41,7 +42,7 @@ def file_name(source: Source, target: str) -> str:
 
 
 def build() -> None:
-    """Have both images built of what is in the working tree."""
+    """Have the images built of what is in the working tree."""
     builder.build()
 
 

@@ -90,7 +90,7 @@ def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -
 
 def test_applications_get_their_account_where_they_are(cluster: Cluster) -> None:
     def places(*options: str) -> list[tuple[str, str]]:
-        names = ("shardherd-spark", "shardherd-spark-executor")
+        names = ("shardherd-spark", "shardherd-spark-executor", "shardherd-worker")
         found = [item for item in rendered(cluster, *options) if item["metadata"]["name"] in names]
         return [(item["kind"], item["metadata"]["namespace"]) for item in found]
 

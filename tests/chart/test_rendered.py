@@ -202,6 +202,7 @@ class TestOperators:
             "shardherd-test": False,
             "shardherd-spark": True,
             "shardherd-spark-executor": False,
+            "shardherd-worker": False,
         }
         assert chart.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "shardherd"
         assert chart.one("Pod", "shardherd-test")["spec"]["serviceAccountName"] == "shardherd-test"
@@ -244,7 +245,7 @@ class TestOperators:
         assert chart.one("Service", "herd", values)["metadata"]["annotations"] == {"of": "service"}
         assert chart.one("ConfigMap", "shardherd-more", values)["kind"] == "ConfigMap"
         accounts = [item["metadata"]["name"] for item in chart.render(values) if item["kind"] == "ServiceAccount"]
-        assert accounts == ["shardherd-spark", "shardherd-spark-executor"]
+        assert accounts == ["shardherd-spark", "shardherd-spark-executor", "shardherd-worker"]
         subjects = {
             s["name"] for item in chart.render(values) if item["kind"].endswith("RoleBinding") for s in item["subjects"]
         }

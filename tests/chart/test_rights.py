@@ -266,7 +266,8 @@ def test_a_driver_may_run_its_executors_where_it_is(everywhere: Installed) -> No
 
 
 def test_an_executor_may_do_nothing(everywhere: Installed) -> None:
-    assert everywhere.may("shardherd-spark-executor", everywhere.served, of=everywhere.served) == {}
+    for account in ("shardherd-spark-executor", "shardherd-worker"):
+        assert everywhere.may(account, everywhere.served, of=everywhere.served) == {}
 
 
 def test_nor_may_the_charts_own_test(everywhere: Installed) -> None:

@@ -49,7 +49,102 @@ def _oauth(mechanism: str = "OAUTHBEARER", protocol: str = "SASL_SSL", **oauth: 
     return {"source": {"kafka": {"security": {"protocol": protocol, "sasl": sasl}}}}
 
 
+PYTHON: Json = {"type": "Python", "mainApplicationFile": None, "processor": "clicks:Clicks"}
+"""What makes an ordinary group's application one of Python."""
+
+
+def _python(**more: object) -> Json:
+    return {"application": {**PYTHON, **more}}
+
+
+REFUSED_TYPES = [
+    pytest.param(
+        {"application": {"type": "Java"}},
+        'spec.application.type: Unsupported value: "Java": supported values: "Spark", "Python"',
+        id="a type that does not exist",
+    ),
+    pytest.param(
+        {"application": {"mainApplicationFile": None}},
+        "spec.application.mainApplicationFile is not set: name the application's Python file in the image, or set"
+        " spec.application.type to Python and name a processor",
+        id="a Spark application without a file",
+    ),
+    pytest.param(
+        {"application": {"processor": "clicks:Clicks"}},
+        "spec.application.processor is of the type Python: set spec.application.type to Python, or remove it",
+        id="a Spark application with a processor",
+    ),
+    pytest.param(
+        {"application": {"worker": {"memory": "1Gi"}}},
+        "spec.application.worker is of the type Python: write what you want of a driver into spec.application.driver, or set"
+        " spec.application.type to Python",
+        id="a Spark application with a worker",
+    ),
+    pytest.param(
+        _python(mainApplicationFile="/opt/app/app.py"),
+        "spec.application has both processor and mainApplicationFile: remove one of them",
+        id="a processor and a file",
+    ),
+    pytest.param(
+        _python(processor=None),
+        "spec.application has neither processor nor mainApplicationFile: set processor to module:Class",
+        id="neither a processor nor a file",
+    ),
+    pytest.param(
+        _python(processor="clicks.py"),
+        'spec.application.processor "clicks.py" must be module:Class, for example clicks:Clicks',
+        id="a processor that is a file",
+    ),
+    pytest.param(
+        _python(sparkConf={"spark.ui.enabled": "false"}),
+        "spec.application.sparkConf has no meaning in the type Python: remove it, or set spec.application.type to Spark",
+        id="a Python application with Spark's settings",
+    ),
+    pytest.param(
+        _python(checkpoint={"path": "/data"}),
+        "spec.application.checkpoint has no meaning in the type Python: remove it, as positions are kept in Kafka, or set"
+        " spec.application.type to Spark",
+        id="a Python application with Spark's checkpoint",
+    ),
+    pytest.param(
+        _python(driver={"memory": "2g"}),
+        "spec.application.driver is of the type Spark: write what you want of a consumer's pod into spec.application.worker, or"
+        " set spec.application.type to Spark",
+        id="a Python application with a driver",
+    ),
+    pytest.param(
+        _python(executor={"instances": 0}),
+        "spec.application.executor has no meaning in the type Python, whose consumers have no executors: remove it, or set"
+        " spec.application.type to Spark",
+        id="a Python application with executors",
+    ),
+    pytest.param(
+        {**_python(), "state": {"cells": 6, "checkpoint": {"claimName": "clicks-state"}}},
+        "spec.state is for Spark applications, whose queries keep the state of cells: remove it, or set spec.application.type to"
+        " Spark",
+        id="a Python application with cells",
+    ),
+    pytest.param(
+        _python(arguments=["x"]),
+        "spec.application.arguments are those of mainApplicationFile, and a processor has none: remove them, or set"
+        " spec.application.worker.options",
+        id="a processor with arguments",
+    ),
+    pytest.param(
+        _python(processor=None, mainApplicationFile="/app.py", worker={"options": {"batch_size": "1"}}),
+        "spec.application.worker.options are those of a processor: give them to run() in your mainApplicationFile, or name a"
+        " processor in its place",
+        id="a file with options",
+    ),
+    pytest.param(
+        _python(worker={"memory": "512m"}),
+        "spec.application.worker.memory in body should match '^[1-9][0-9]*(Mi|Gi)$'",
+        id="memory as Spark writes it",
+    ),
+]
+
 REFUSED = [
+    *REFUSED_TYPES,
     pytest.param(
         {"source": {"kafka": None}},
         "spec.source must name exactly one source: set spec.source.kafka",
@@ -491,6 +586,24 @@ REFUSED_NAMES = [
 ]
 
 ACCEPTED = [
+    pytest.param(_python(), id="a processor"),
+    pytest.param(
+        _python(
+            worker={
+                "cpu": "2",
+                "memory": "1Gi",
+                "logFormat": "text",
+                "options": {"batch_size": "100"},
+                "template": {"spec": {"nodeSelector": {"disk": "ssd"}}},
+            },
+            serviceAccountName="clicks",
+            env=[{"name": "SINK", "value": "http://sink"}],
+        ),
+        id="a processor with all that it may have",
+    ),
+    pytest.param(
+        _python(processor=None, mainApplicationFile="/opt/app/app.py", arguments=["--fast"]), id="a Python file that calls run"
+    ),
     pytest.param({"ordered": True, "sessionTimeout": "18s"}, id="an ordered group's shortest session at 3 s"),
     pytest.param({"sessionTimeout": "9s"}, id="an unordered group's shortest session at 3 s"),
     pytest.param({"source": {"kafka": {"topics": None, "topicPattern": "click.*"}}}, id="a pattern"),
@@ -574,8 +687,8 @@ DEFAULTED: Json = {
     "application": {
         "image": "example/clicks:1",
         "imagePullPolicy": "IfNotPresent",
+        "type": "Spark",
         "mainApplicationFile": "/app.py",
-        "serviceAccountName": "shardherd-spark",
         "driver": {"cores": 1, "memory": "1g"},
         "executor": {"instances": 1, "cores": 1, "memory": "1g"},
     },

@@ -51,7 +51,8 @@ class AsyncConsumer:
 
     `ready` False joins without being given shards, until `become_ready` is called. `save_interval` in seconds: see
     `ShardInHand.save_checkpoint`. `loss_limit` in seconds: how long an unordered group's shards are read on without an answer.
-    `about` says what the program is about, for every heartbeat; without it the coordinator takes it for one that reads.
+    `about` says what the program is about, for every heartbeat; without it the coordinator takes it for one that reads. `heard`
+    is called with each notice of the session, for who counts.
 
     A defect of the session stops the consumer, and is raised at the end of the `async with`.
     """
@@ -70,6 +71,7 @@ class AsyncConsumer:
         loss_limit: float = LOSS_LIMIT,
         drain_timeout: float = 60.0,
         about: Callable[[], Phase | None] = lambda: None,
+        heard: Callable[[Notice], None] = lambda _: None,
         now: Callable[[], float] = boot_time,
     ) -> None:
         self.holdings = Holdings(consumer)
@@ -87,6 +89,7 @@ class AsyncConsumer:
         self._name = consumer
         self._ready = ready
         self._about = about
+        self._heard = heard
         self._now = now
         self._changed = asyncio.Event()
         self._readers: set[asyncio.Task[Any]] = set()
@@ -194,6 +197,7 @@ class AsyncConsumer:
         return Readiness(self._ready, self._about())
 
     def hear(self, notice: Notice) -> None:
+        self._heard(notice)
         match notice:
             case Ended():
                 self._drop_all()

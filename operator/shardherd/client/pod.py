@@ -20,6 +20,7 @@ from shardherd.client.consumer import LOSS_LIMIT, AsyncConsumer
 from shardherd.consumer.ports import Coordinator
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest_in
 from shardherd.telemetry.tracing import Tracing, instance, started
 
 NEEDED = tuple(
@@ -33,12 +34,14 @@ async def consumer_of_pod(
     environment: Mapping[str, str] | None = None,
     *,
     signals: Collection[int] = (signal.SIGTERM,),
+    metrics: Callable[[], tuple[bytes, str]] | None = None,
     **options: Any,
 ) -> AsyncIterator[AsyncConsumer]:
     """The consumer that this pod is. Must be entered in the main thread, where signals arrive, or without `signals`.
 
-    After a signal `take` raises ConsumerStoppedError, and the end of the block drains. `options` are AsyncConsumer's that
-    the environment does not say. Raises InvalidRequestError that names the variables which are not set.
+    After a signal `take` raises ConsumerStoppedError, and the end of the block drains. `metrics` gives what a
+    scrape of /metrics is answered with, and its content type. `options` are AsyncConsumer's that the environment does not say.
+    Raises InvalidRequestError that names the variables which are not set.
     """
     found = dict(os.environ if environment is None else environment)
     if missing := [name for name in NEEDED if not found.get(name)]:
@@ -69,7 +72,7 @@ async def consumer_of_pod(
             drain_timeout=drain_timeout,
             **options,
         ) as consumer,
-        _probe(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0)),
+        _served(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0), metrics, _scrapers(found)),
     ):
         draining = asyncio.create_task(_drain_when_requested(stop_requested, consumer, drain_timeout))
         try:
@@ -99,6 +102,12 @@ async def _coordinator(
         await asyncio.to_thread(traces.close)
 
 
+def _scrapers(environment: Mapping[str, str]) -> Scrapers | None:
+    """Who may scrape; None if anybody may."""
+    file = environment.get("SHARDHERD_METRICS_DIGEST_FILE")
+    return Scrapers(digest_in(Path(file))) if file else None
+
+
 @asynccontextmanager
 async def _signals_set(stop_requested: asyncio.Event, signals: Collection[int]) -> AsyncIterator[None]:
     """A signal is noted, until the consumer has left: another one, or one that comes during a drain, must not cut it short."""
@@ -118,16 +127,26 @@ async def _drain_when_requested(stop_requested: asyncio.Event, consumer: AsyncCo
 
 
 @asynccontextmanager
-async def _probe(consumer: AsyncConsumer, port: int) -> AsyncIterator[None]:
-    """/readyz on this port, 200 once the coordinator has answered; no port, nothing."""
+async def _served(
+    consumer: AsyncConsumer, port: int, metrics: Callable[[], tuple[bytes, str]] | None, scrapers: Scrapers | None
+) -> AsyncIterator[None]:
+    """/readyz on this port, 200 once the coordinator has answered, and /metrics, for `scrapers` alone; no port, nothing."""
 
     async def ready(_request: web.Request) -> web.Response:
         if consumer.stopped or not consumer.joined:
             return web.Response(status=503, text=f"{consumer.stopped or 'the coordinator has not answered yet'}\n")
         return web.Response(text="ready\n")
 
+    async def scrape(request: web.Request) -> web.Response:
+        if metrics is None:
+            return web.Response(status=404, text="this application has no metrics of its own\n")
+        if scrapers is not None and not scrapers.admits(request.headers.get("Authorization")):
+            return web.Response(status=401, text=REFUSAL, headers={"WWW-Authenticate": "Bearer"})
+        body, content_type = metrics()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
     application = web.Application()
-    application.add_routes([web.get("/readyz", ready)])
+    application.add_routes([web.get("/readyz", ready), web.get("/metrics", scrape)])
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:

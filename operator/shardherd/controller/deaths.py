@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardherd.controller import names
-from shardherd.controller.pods import container, incarnation_of
+from shardherd.controller.pods import consumer_container, incarnation_of
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.core.planning.status import ROLE_LABEL
 
@@ -84,7 +84,7 @@ class Deaths:
         self._reported.add(incarnation)
 
     def _see_driver(self, pod: Pod) -> None:
-        status = container(pod, names.DRIVER_CONTAINER)
+        status = consumer_container(pod)
         uid = pod["metadata"]["uid"]
         for state in (status.get("lastState", {}), status.get("state", {})):
             start = start_of(state.get("terminated"))

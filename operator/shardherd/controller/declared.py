@@ -141,7 +141,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         replicas=spec.get("replicas", 1),
         drain_timeout=seconds(spec["drainTimeout"]),
         executors=executors(application),
-        service_account=application["serviceAccountName"],
+        service_account=account(application),
         template_hash=template_hash(spec),
         deleting="deletionTimestamp" in metadata,
         created=str(metadata.get("creationTimestamp", "")),
@@ -151,12 +151,24 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             progress_deadline=seconds(spec["rollout"]["progressDeadline"]),
         ),
         reset=_reset(spec["reset"], metadata) if "reset" in spec else None,
-        executors_vary="dynamicAllocation" in application["executor"],
+        executors_vary=not is_python(application) and "dynamicAllocation" in application["executor"],
     )
 
 
+def is_python(application: Mapping[str, Any]) -> bool:
+    """Whether a consumer is a plain Python process, not a Spark application."""
+    return bool(application.get("type") == PYTHON)
+
+
+def account(application: Mapping[str, Any]) -> str:
+    """The service account of the consumers. The schema cannot say its default, which depends on the type."""
+    return str(application.get("serviceAccountName", ACCOUNTS[application.get("type", SPARK)]))
+
+
 def executors(application: Mapping[str, Any]) -> int:
-    """The most executor pods of one consumer; 0 if the driver runs the tasks."""
+    """The most executor pods of one consumer; 0 if the driver runs the tasks, or if it is no Spark application."""
+    if is_python(application):
+        return 0
     executor = application["executor"]
     return int(executor["dynamicAllocation"]["maxExecutors"] if "dynamicAllocation" in executor else executor["instances"])
 
@@ -235,7 +247,7 @@ def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
     """
     kafka = spec["source"]["kafka"]
     return {
-        "application": _without(spec["application"], APPLICATION_DEFAULTS),
+        "application": _without(spec["application"], _usual(spec["application"])),
         "bootstrapServers": kafka["bootstrapServers"],
         "coordinatorLossLimit": spec["coordinatorLossLimit"],
         "drainTimeout": spec["drainTimeout"],
@@ -261,15 +273,29 @@ def with_pod_inputs(resource: Mapping[str, Any], inputs: Mapping[str, Any]) -> d
     return {**resource, "spec": made}
 
 
+SPARK, PYTHON = "Spark", "Python"
+"""Types of applications."""
+
+ACCOUNTS: Mapping[str, str] = {SPARK: "shardherd-spark", PYTHON: "shardherd-worker"}
+"""The service account of each type where none is declared."""
+
 APPLICATION_DEFAULTS: Mapping[str, Any] = {
+    "type": SPARK,
     "imagePullPolicy": "IfNotPresent",
-    "serviceAccountName": "shardherd-spark",
     "driver": {"cores": 1, "memory": "1g"},
     "executor": {"instances": 1, "cores": 1, "memory": "1g"},
 }
 """Every default of the resource definition below `spec.application`. A new one has to be added here, or an upgrade of the
 operator would restart every pod; a test compares the two.
 """
+
+
+def _usual(application: Mapping[str, Any]) -> dict[str, Any]:
+    """What this application would be without what is declared of it, but for its type. Earlier versions of the schema had the
+    account of Spark among its defaults.
+    """
+    spark = {"serviceAccountName": ACCOUNTS[SPARK]} if not is_python(application) else {}
+    return {**APPLICATION_DEFAULTS, **spark}
 
 
 def _without(value: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

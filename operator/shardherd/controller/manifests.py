@@ -1,4 +1,4 @@
-"""The objects of a group: StatefulSet of drivers, headless Service, PodDisruptionBudget; and the pod that they run.
+"""The objects of a group: StatefulSet of consumers, headless Service, PodDisruptionBudget; and the pod that they run.
 
 Called by `observe` (is what exists as wanted?) and `apply`. Pure: the same resource gives the same manifests byte for byte, so
 an unchanged spec never restarts a pod. Pods satisfy the Pod Security standard `restricted`.
@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.controller import credentials, names, needs
-from shardherd.controller.declared import compact, digest, executors, kafka_security, seconds, template_hash
+from shardherd.controller.declared import (
+    InvalidGroupError,
+    account,
+    compact,
+    digest,
+    executors,
+    is_python,
+    kafka_security,
+    seconds,
+    template_hash,
+)
 from shardherd.controller.guard import NO_GUARD, Guard
 from shardherd.controller.merge import merge
 
@@ -72,7 +82,14 @@ class Manifests:
 
     def check(self, resource: Resource) -> None:
         """Raises declared.InvalidGroupError for a group whose pods would have what is the operator's own."""
-        self.guard.check(resource, self._driver(resource), _executor(resource))
+        application = resource["spec"]["application"]
+        if is_python(application) and names.DRIVER_CONTAINER in _containers(application.get("worker", {}).get("template", {})):
+            raise InvalidGroupError(
+                f"spec.application.worker.template has a container {names.DRIVER_CONTAINER!r}, as that of a Spark driver is"
+                f" called: the process runs in {names.WORKER_CONTAINER!r}; give the other one another name"
+            )
+        pods = [self._pod(resource)] if is_python(application) else [self._pod(resource), _executor(resource)]
+        self.guard.check(resource, *pods)
 
     def service(self, resource: Resource) -> dict[str, Any]:
         """The headless Service that gives drivers their names, ready or not: executors look them up at once."""
@@ -107,7 +124,7 @@ class Manifests:
             "updateStrategy": {"type": "OnDelete"},
             "revisionHistoryLimit": 2,
             "selector": {"matchLabels": names.driver_selector(name)},
-            "template": self._driver(resource),
+            "template": self._pod(resource),
         }
         if claim is not None:
             spec["volumeClaimTemplates"] = [
@@ -124,7 +141,8 @@ class Manifests:
         manifest["metadata"]["annotations"] |= remembered or {}
         return manifest
 
-    def _driver(self, resource: Resource) -> dict[str, Any]:
+    def _pod(self, resource: Resource) -> dict[str, Any]:
+        """The pod of a consumer: of a Spark driver, or of a plain Python process."""
         name, application = resource["metadata"]["name"], resource["spec"]["application"]
         labels = names.group_labels(name) | names.driver_selector(name)
         template = {
@@ -137,27 +155,28 @@ class Manifests:
                 },
             },
             "spec": {
-                "serviceAccountName": application["serviceAccountName"],
+                "serviceAccountName": account(application),
                 # Only a driver that makes executors talks to the API server.
                 "automountServiceAccountToken": executors(application) > 0,
                 "enableServiceLinks": False,
                 "terminationGracePeriodSeconds": _grace(resource),
                 "securityContext": dict(_POD_SECURITY),
                 **_pull_secrets(application),
-                "containers": [self._driver_container(resource)],
+                "containers": [self._container(resource)],
                 "volumes": [
-                    *self._driver_volumes(application),
+                    *self._volumes(application),
                     *credentials.volumes(kafka_security(resource["spec"])),
                     *_state_volumes(resource["spec"]),
                 ],
             },
         }
-        template = _agreed(merge(template, given := application["driver"].get("template", {})), given)
+        given = application.get("worker" if is_python(application) else "driver", {}).get("template", {})
+        template = _agreed(merge(template, given), given)
         template["metadata"]["labels"] = template["metadata"].get("labels", {}) | labels
         template["metadata"].setdefault("annotations", {})[names.TEMPLATE_HASH] = template_hash(resource["spec"])
         return template
 
-    def _driver_container(self, resource: Resource) -> dict[str, Any]:
+    def _container(self, resource: Resource) -> dict[str, Any]:
         application = resource["spec"]["application"]
         mounts = [
             {"name": "run", "mountPath": RUN},
@@ -167,19 +186,14 @@ class Manifests:
             *credentials.mounts(kafka_security(resource["spec"])),
             *_state_mounts(resource["spec"]),
         ]
-        if "path" not in application.get("checkpoint", {}):
+        python = is_python(application)
+        if not python and "path" not in application.get("checkpoint", {}):
             mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT})
         return {
-            "name": names.DRIVER_CONTAINER,
+            "name": names.WORKER_CONTAINER if python else names.DRIVER_CONTAINER,
             "image": application["image"],
             "imagePullPolicy": application["imagePullPolicy"],
-            "command": [
-                "tini",
-                "--",
-                "/opt/shardherd/driver-entrypoint.sh",
-                application["mainApplicationFile"],
-                *application.get("arguments", ()),
-            ],
+            "command": ["tini", "--", "/opt/shardherd/driver-entrypoint.sh", *_program(application)],
             "workingDir": WORK,
             "env": [*self._environment(resource), *application.get("env", ())],
             "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
@@ -190,14 +204,14 @@ class Manifests:
                 "successThreshold": 1,
                 "failureThreshold": 3,
             },
-            "resources": needs.driver(application),
+            "resources": needs.worker(application) if python else needs.driver(application),
             "securityContext": dict(_CONTAINER_SECURITY),
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
             "volumeMounts": mounts,
         }
 
-    def _driver_volumes(self, application: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _volumes(self, application: Mapping[str, Any]) -> list[dict[str, Any]]:
         token = {"audience": self.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
         trusted: list[dict[str, Any]] = []
         if self.trust:
@@ -212,14 +226,13 @@ class Manifests:
             {"name": "work", "emptyDir": {}},
             {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}, *trusted]}},
         ]
-        if not application.get("checkpoint"):
+        if not is_python(application) and not application.get("checkpoint"):
             volumes.append({"name": "checkpoint", "emptyDir": {}})
         return volumes
 
     def _environment(self, resource: Resource) -> list[dict[str, Any]]:
         metadata, spec = resource["metadata"], resource["spec"]
         application = spec["application"]
-        driver, executor = application["driver"], application["executor"]
         values = {
             "SHARDHERD_GROUP": metadata["name"],
             "SHARDHERD_GROUP_UID": metadata["uid"],
@@ -236,21 +249,8 @@ class Manifests:
             "SHARDHERD_DRAIN_TIMEOUT_MS": _millis(spec["drainTimeout"]),
             "SHARDHERD_GRACE_PERIOD_MS": str(1000 * _grace(resource)),
             "SHARDHERD_ORDERED": "true" if spec["ordered"] else "false",
-            "SHARDHERD_SPARK_CONF": compact(application.get("sparkConf", {})),
-            "SHARDHERD_CHECKPOINT_PATH": application.get("checkpoint", {}).get("path", CHECKPOINT),
             **_state_location(spec),
-            "SHARDHERD_DRIVER_HOST": f"$(SHARDHERD_CONSUMER).{metadata['name']}.{metadata['namespace']}.svc",
-            "SHARDHERD_DRIVER_CORES": str(driver["cores"]),
-            "SHARDHERD_DRIVER_MEMORY": driver["memory"],
-            "SHARDHERD_EXECUTOR_INSTANCES": str(executors(application)),
-            **_least_executors(executor),
-            **({"SHARDHERD_EXECUTOR_CPU_LIMIT": str(executor["cpuLimit"])} if "cpuLimit" in executor else {}),
-            "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
-            "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
-            "SHARDHERD_EXECUTOR_TEMPLATE": compact(_executor(resource)),
-            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": executor.get("serviceAccountName", application["serviceAccountName"]),
-            "SHARDHERD_IMAGE": application["image"],
-            "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
+            **(_of_worker(application) if is_python(application) else _of_driver(resource)),
             "SHARDHERD_METRICS_PORT": str(METRICS_PORT),
             **({"SHARDHERD_METRICS_DIGEST_FILE": f"{TOKEN}/{SCRAPERS}"} if self.scrapers else {}),
             **credentials.environment(kafka_security(spec)),
@@ -296,6 +296,44 @@ def _state_mounts(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [] if _claim_of_state(spec) is None else [{"name": "state", "mountPath": STATE}]
 
 
+def _program(application: Mapping[str, Any]) -> list[str]:
+    """What Python is started with."""
+    if "processor" in application:
+        return ["-m", "shardherd.worker", application["processor"]]
+    return [application["mainApplicationFile"], *application.get("arguments", ())]
+
+
+def _of_worker(application: Mapping[str, Any]) -> dict[str, str]:
+    """The part of the environment that plain Python consumers have alone: logs for machines, and the user's options."""
+    worker = application.get("worker", {})
+    return {
+        "SHARDHERD_LOG_FORMAT": worker.get("logFormat", "json"),
+        **{f"SHARDHERD_WORKER_{name.upper()}": value for name, value in sorted(worker.get("options", {}).items())},
+    }
+
+
+def _of_driver(resource: Resource) -> dict[str, str]:
+    """The part of the environment that Spark drivers have alone."""
+    metadata, application = resource["metadata"], resource["spec"]["application"]
+    driver, executor = application["driver"], application["executor"]
+    return {
+        "SHARDHERD_SPARK_CONF": compact(application.get("sparkConf", {})),
+        "SHARDHERD_CHECKPOINT_PATH": application.get("checkpoint", {}).get("path", CHECKPOINT),
+        "SHARDHERD_DRIVER_HOST": f"$(SHARDHERD_CONSUMER).{metadata['name']}.{metadata['namespace']}.svc",
+        "SHARDHERD_DRIVER_CORES": str(driver["cores"]),
+        "SHARDHERD_DRIVER_MEMORY": driver["memory"],
+        "SHARDHERD_EXECUTOR_INSTANCES": str(executors(application)),
+        **_least_executors(executor),
+        **({"SHARDHERD_EXECUTOR_CPU_LIMIT": str(executor["cpuLimit"])} if "cpuLimit" in executor else {}),
+        "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
+        "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
+        "SHARDHERD_EXECUTOR_TEMPLATE": compact(_executor(resource)),
+        "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": executor.get("serviceAccountName", account(application)),
+        "SHARDHERD_IMAGE": application["image"],
+        "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
+    }
+
+
 def _executor(resource: Resource) -> dict[str, Any]:
     """The pod template that Spark makes executors from. Spark adds name, image, environment, resources and local folders."""
     name, application = resource["metadata"]["name"], resource["spec"]["application"]
@@ -339,12 +377,16 @@ def _executor(resource: Resource) -> dict[str, Any]:
 
 
 def _agreed(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod, whose driver's container has a request and a limit of memory that agree, whatever the user's template says."""
+    """The pod, whose consumer's container has a request and a limit of memory that agree, whatever the user's template says."""
     for container in template.get("spec", {}).get("containers", ()):
-        if container.get("name") == names.DRIVER_CONTAINER and container.get("resources"):
-            (ours,) = (each for each in pod["spec"]["containers"] if each["name"] == names.DRIVER_CONTAINER)
+        ours = pod["spec"]["containers"][0]
+        if container.get("name") == ours["name"] and container.get("resources"):
             ours["resources"] = needs.agreed(ours["resources"], container["resources"])
     return pod
+
+
+def _containers(template: Mapping[str, Any]) -> set[str]:
+    return {str(each.get("name")) for each in template.get("spec", {}).get("containers", ())}
 
 
 def _manifest(api_version: str, kind: str, resource: Resource, spec: Mapping[str, Any]) -> dict[str, Any]:

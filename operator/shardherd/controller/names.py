@@ -40,6 +40,9 @@ TRUST = "shardherd-ca"
 """ConfigMap in each namespace that has groups: the authorities by which consumers believe the coordinator."""
 
 DRIVER_CONTAINER = "driver"
+WORKER_CONTAINER = "worker"
+CONSUMER_CONTAINERS = (DRIVER_CONTAINER, WORKER_CONTAINER)
+"""What the container is called that is the consumer: a Spark driver, or a plain Python process. A pod has one of them."""
 EXECUTOR_CONTAINER = "executor"
 
 

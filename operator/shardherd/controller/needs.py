@@ -1,4 +1,4 @@
-"""How much memory and CPU a driver's container needs: what it requests, and what it may not exceed.
+"""How much memory and CPU a consumer's container needs: what it requests, and what it may not exceed.
 
 Called by `manifests`. Spark makes the executors' pods; it gets the same figures from `spark.application`. Pure. The figures are
 explained, and laid out as a table, in docs/sizing.md.
@@ -20,6 +20,9 @@ DRIVER = 768
 TASK = 384
 """MiB for a task that runs: a Python worker with numba and Arrow, and what Kafka has answered (64 MiB by default)."""
 
+WORKER = 512
+"""MiB of a worker's container: its process, 64 MiB of what is fetched, more once it is decompressed, and the program's own."""
+
 CPU_REQUEST = 250
 """Thousandths of a core that are requested for each: what is idle may be used by others."""
 
@@ -35,6 +38,13 @@ def driver(application: Mapping[str, Any]) -> dict[str, Any]:
         "requests": {"cpu": f"{CPU_REQUEST * declared['cores']}m", "memory": memory},
         "limits": {"memory": memory, **limits},
     }
+
+
+def worker(application: Mapping[str, Any]) -> dict[str, Any]:
+    """The resources of a worker's container, a plain Python process: what is declared, or enough for the usual options."""
+    declared = application.get("worker", {})
+    memory = declared.get("memory", f"{WORKER}Mi")
+    return {"requests": {"cpu": declared.get("cpu", f"{CPU_REQUEST}m"), "memory": memory}, "limits": {"memory": memory}}
 
 
 def agreed(resources: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:

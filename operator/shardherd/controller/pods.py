@@ -31,7 +31,7 @@ def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
     if metadata.get("labels", {}).get(ROLE_LABEL) != names.DRIVER_ROLE or not ordinal.isdigit():
         return None
     ready = is_ready(pod)
-    status = container(pod, names.DRIVER_CONTAINER)
+    status = consumer_container(pod)
     return ConsumerPod(
         name=ConsumerId(metadata["name"]),
         uid=metadata["uid"],
@@ -79,9 +79,14 @@ def container(pod: Pod, name: str) -> Mapping[str, Any]:
     return found
 
 
+def consumer_container(pod: Pod) -> Mapping[str, Any]:
+    """The status of the container that is the consumer; empty if there is none yet."""
+    return next((found for name in names.CONSUMER_CONTAINERS if (found := container(pod, name))), {})
+
+
 def crashed(pod: Pod) -> Mapping[str, Any] | None:
     """How the driver's container ended last, if it ended badly and this is why the pod is not ready; else None."""
-    status = container(pod, names.DRIVER_CONTAINER)
+    status = consumer_container(pod)
     state, last = status.get("state", {}), status.get("lastState", {}).get("terminated")
     ended = state.get("terminated") or last
     again = state.get("waiting", {}).get("reason") == "CrashLoopBackOff" or "terminated" in state
@@ -94,7 +99,7 @@ def crashed(pod: Pod) -> Mapping[str, Any] | None:
 def trouble(pod: Pod, log: str) -> Trouble | None:
     """Why this driver is not ready, or None while it is simply starting."""
     name = pod["metadata"]["name"]
-    status = container(pod, names.DRIVER_CONTAINER)
+    status = consumer_container(pod)
     waiting = status.get("state", {}).get("waiting", {})
     if waiting.get("reason") in _IMAGE:
         image = status.get("image") or _image(pod)
@@ -162,4 +167,4 @@ def ending_line(log: str) -> str:
 
 def _image(pod: Pod) -> str:
     containers = pod.get("spec", {}).get("containers", ())
-    return next((str(item.get("image", "")) for item in containers if item["name"] == names.DRIVER_CONTAINER), "")
+    return next((str(item.get("image", "")) for item in containers if item["name"] in names.CONSUMER_CONTAINERS), "")

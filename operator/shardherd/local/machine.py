@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardherd.controller.declared import executors
+from shardherd.controller.declared import ACCOUNTS, account, executors, is_python
 
 Json = dict[str, Any]
 
@@ -23,6 +23,9 @@ def settled(resource: Mapping[str, Any], cpus: int, python: str) -> tuple[Json, 
     """The admitted resource as this machine with so many CPUs runs it, and a warning for each field that is not kept."""
     made: Json = copy.deepcopy(dict(resource))
     application = made["spec"]["application"]
+    if is_python(application):
+        # Who sits in front of the machine reads it himself.
+        application["worker"] = {"logFormat": "text", **application.get("worker", {})}
     warnings = list(_not_kept(application, python))
     most = executors(application)
     if most:
@@ -49,30 +52,42 @@ def _mebibytes(memory: str) -> int:
 
 def _not_kept(application: Mapping[str, Any], python: str) -> Iterator[str]:
     where = "spec.application"
-    yield f"{where}.image: there are no images here; {application['mainApplicationFile']} is run by {python}"
+    yield f"{where}.image: there are no images here; {_program(application)} is run by {python}"
     for name in ("imagePullSecrets",):
         if name in application:
             yield f"{where}.{name}: not used, there are no images here"
-    if application["serviceAccountName"] != "shardherd-spark":
+    if account(application) not in ACCOUNTS.values():
         yield f"{where}.serviceAccountName: processes here have your own rights, not those of an account"
     conf = sorted(key for key in application.get("sparkConf", {}) if key.startswith(_CONF))
     if conf:
         yield f"{where}.sparkConf: not used, as there are no executors here: {', '.join(conf)}"
+    if is_python(application):
+        worker = application.get("worker", {})
+        for name in ("cpu", "memory"):
+            if name in worker:
+                yield f"{where}.worker.{name}: not kept by a process of this machine"
+        for field in _of_template(worker.get("template", {}), "worker"):
+            yield f"{where}.worker.template.{field}: not kept by a process of this machine"
+        return
     if "cpuLimit" in application["driver"]:
         yield f"{where}.driver.cpuLimit: not kept by a process of this machine"
     for name in ("template", "serviceAccountName", "cpuLimit"):
         if name in application["executor"]:
             yield f"{where}.executor.{name}: not used, as there are no executors here"
-    for field in _of_template(application["driver"].get("template", {})):
+    for field in _of_template(application["driver"].get("template", {}), "driver"):
         yield f"{where}.driver.template.{field}: not kept by a process of this machine"
 
 
-def _of_template(template: Mapping[str, Any]) -> Iterator[str]:
+def _program(application: Mapping[str, Any]) -> str:
+    return str(application["processor"] if "processor" in application else application["mainApplicationFile"])
+
+
+def _of_template(template: Mapping[str, Any], ours: str) -> Iterator[str]:
     """The fields of a pod's template that a plain process cannot have."""
     spec = template.get("spec", {})
     yield from (f"spec.{name}" for name in spec if name not in _POD)
     for container in spec.get("containers", ()):
-        if container["name"] != "driver":
+        if container["name"] != ours:
             yield f"spec.containers[{container['name']}]"
             continue
-        yield from (f"spec.containers[driver].{name}" for name in container if name not in _CONTAINER)
+        yield from (f"spec.containers[{ours}].{name}" for name in container if name not in _CONTAINER)

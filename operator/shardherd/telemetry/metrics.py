@@ -136,10 +136,10 @@ AGENT_HEARTBEATS = Metric("shardherd_agent_heartbeats", "Heartbeats sent, by res
 AGENT_CHECKPOINTS = Metric("shardherd_agent_checkpoints", "Checkpoints of shards sent, by result.", (*CONSUMER, "result"))
 AGENT_SHARDS = Metric("shardherd_agent_shards", "Shards that this consumer reads.", CONSUMER)
 AGENT_HEARTBEAT_AGE = Metric("shardherd_agent_heartbeat_age_seconds", "Time since the last acknowledged heartbeat.", CONSUMER)
-SOURCE_RECORDS = Metric("shardherd_source_records", "Records of completed micro-batches.", CONSUMER)
-SOURCE_BATCHES = Metric("shardherd_source_batches", "Completed micro-batches.", CONSUMER)
+SOURCE_RECORDS = Metric("shardherd_source_records", "Records of completed batches.", CONSUMER)
+SOURCE_BATCHES = Metric("shardherd_source_batches", "Completed batches: micro-batches, or calls of process.", CONSUMER)
 SOURCE_BATCH_DURATION = Metric(
-    "shardherd_source_batch_duration_seconds", "Time from handing a micro-batch out to knowing it complete.", CONSUMER
+    "shardherd_source_batch_duration_seconds", "Time from handing a batch out to knowing it complete.", CONSUMER
 )
 SOURCE_POSITION = Metric("shardherd_source_position", "End of the last completed range of a shard.", (*CONSUMER, "shard"))
 SOURCE_ROWS = Metric("shardherd_source_rows", "Rows of completed micro-batches, as Spark counted them.", CONSUMER)
@@ -160,6 +160,16 @@ SOURCE_VALUES = Metric(
 )
 SOURCE_MALFORMED = Metric("shardherd_source_malformed_values", "Typed values that could not be read.", CONSUMER)
 SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
+
+# Of plain Python consumers alone. They have the others, too, but for what is Spark's.
+WORKER_FAILURES = Metric(
+    "shardherd_worker_failures", "Calls of a processor that failed: initialize, process, shutdown.", (*CONSUMER, "method")
+)
+WORKER_FAILING = Metric("shardherd_worker_failing_shards", "Shards whose last batch failed and is to be tried again.", CONSUMER)
+WORKER_LAG = Metric("shardherd_worker_lag_records", "Records of the shards that are held which are not processed.", CONSUMER)
+WORKER_FETCHED = Metric(
+    "shardherd_worker_fetched_bytes", "What was fetched and is not processed, as Kafka has sent it.", CONSUMER
+)
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -81,7 +81,7 @@ class ThreadCrew:
         running: list[asyncio.Task[Any]] = []
 
         def begin() -> None:
-            task = loop.create_task(work())
+            task = loop.create_task(_awaited(work))
             running.append(task)
             task.add_done_callback(lambda done: _tell(home, _settle, ended, *_outcome(done)))
 
@@ -108,6 +108,11 @@ class ThreadCrew:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name=f"{self._name}-coroutines", daemon=True).start()
         return self._loop
+
+
+async def _awaited(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    # Also what cannot even be called fails in the task: nobody would hear of it elsewhere.
+    return await work()
 
 
 def _outcome(task: asyncio.Task[Any]) -> tuple[Any, BaseException | None]:

@@ -18,8 +18,10 @@ from shardherd.clock import boot_time
 from shardherd.consumer.waiting import within
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Call, CancelledInCrewError, Crew
 from shardherd.worker.fetched import Part, batches
+from shardherd.worker.metrics import Held
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, Options
 from shardherd.worker.processor import AnyProcessor, Saves, is_async
 from shardherd.worker.records import Records
@@ -40,14 +42,23 @@ class Surroundings:
     """What all holdings of a worker share. `adrift` are calls that were given up and have not ended, by shard."""
 
     def __init__(
-        self, consumer: AsyncConsumer, stream: Stream, crew: Crew, factory: Callable[[], AnyProcessor], options: Options
+        self,
+        consumer: AsyncConsumer,
+        stream: Stream,
+        crew: Crew,
+        factory: Callable[[], AnyProcessor],
+        options: Options,
+        counts: Counts,
     ) -> None:
         self.consumer = consumer
         self.stream = stream
         self.crew = crew
         self.factory = factory
         self.options = options
+        self.counts = counts
         self.slots = Slots(options.threads)
+        # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
+        self.shutdown_slots = Slots(options.threads)
         self.adrift: dict[ShardId, Call] = {}
 
 
@@ -74,6 +85,11 @@ class Holding:
         self._cancelled = False
         self._given_up = False
         self._attempts = 0
+        # Until when the program's code may keep a shard that is wanted back: all that it still does, together.
+        self._bound = float("inf")
+        # Calls of process that have ended since they were counted, and up to where records were.
+        self._calls = 0
+        self._counted = shard.position
         # All before it is done, although nobody but the thread that did it knows.
         self._reached = shard.position
 
@@ -106,6 +122,12 @@ class Holding:
         """Whether the batch in hand should end at its next record."""
         return self._shard.wanted or self._cancelled or bool(self._consumer.stopped)
 
+    def picture(self) -> Held:
+        """The shard now, for who scrapes."""
+        records = self._records
+        end = self._around.stream.end_of(self.name)
+        return Held(self.name, self._shard.done, end, 0 if records is None else len(records), bool(self.trouble))
+
     # --- from begin to end -----------------------------------------------------------------------------------------------
 
     async def _begin(self) -> AnyProcessor | None:
@@ -115,9 +137,17 @@ class Holding:
             left.ended.add_done_callback(self._turns)
             await self._turn()
         while not self._leaving():
+            if not self._around.slots.take(self.turned):
+                await self._turn()
+                continue
+            # Also what a processor sets up may wait for something that is away.
+            self.busy = True
             try:
-                processor: AnyProcessor = await self._finished(self._around.crew.call(self._around.factory))
-                await self._finished(self._called(processor.initialize, self._shard.name))
+                try:
+                    processor: AnyProcessor = await self._finished(self._around.crew.call(self._around.factory))
+                    await self._finished(self._called(processor.initialize, self._shard.name))
+                finally:
+                    self._around.slots.give_back()
             except _GivenUpError:
                 return None
             except Exception as error:  # noqa: BLE001 - a program may raise anything
@@ -158,7 +188,9 @@ class Holding:
         self._records = None
         # It takes no slot any more: who stands behind it in the line must not wait for its shutdown.
         self._around.slots.leave(self.turned)
-        checkpoint = self._saves.as_seen_by(processor.shutdown)
+        self.busy = True
+        checkpoint, slots = self._saves.as_seen_by(processor.shutdown), self._around.shutdown_slots
+        took = await self._slot_for_shutdown()
         try:
             await self._finished(self._called(processor.shutdown, checkpoint))
         except _GivenUpError:
@@ -166,7 +198,24 @@ class Holding:
         except (FencedEpochError, ConsumerStoppedError) as over:
             log.info("shutdown could not save: %s", over, extra=self._fields)
         except Exception:
+            self._around.counts.failures["shutdown"] += 1
             log.exception("shutdown failed; what is done is saved all the same", extra=self._fields)
+        finally:
+            if took:
+                slots.give_back()
+
+    async def _slot_for_shutdown(self) -> bool:
+        """Wait for one of the slots of those that shut down, but not past the time that the shard may be kept."""
+        slots, clock = self._around.shutdown_slots, asyncio.get_running_loop().time
+        while not slots.take(self.turned):
+            if self._wanted_back():
+                self._bound = min(self._bound, clock() + self._options.revoke_timeout)
+            left = self._bound - clock()
+            if self._cancelled or left <= 0:
+                slots.leave(self.turned)
+                return False
+            await self._turn(left if left < float("inf") else None)
+        return True
 
     # --- one batch -------------------------------------------------------------------------------------------------------
 
@@ -188,14 +237,18 @@ class Holding:
             while True:
                 records = self._next()
                 result = processor.process(records, checkpoint) if records else None
+                self._calls += bool(records)
                 if result is not None or not self._goes_on_by_itself(records, until):
                     return result
                 self._reached, self._records = records.next, None
 
         async def on_loop() -> Any:
             records = self._next()
-            return await processor.process(records, checkpoint) if records else None
+            result = await processor.process(records, checkpoint) if records else None
+            self._calls += bool(records)
+            return result
 
+        begun = boot_time()
         try:
             self._consumer.check()
             self.busy = True
@@ -203,6 +256,8 @@ class Holding:
             return await self._finished(crew.spawn(on_loop) if is_async(processor.process) else crew.call(in_thread))
         finally:
             self._around.slots.give_back()
+            self._around.counts.took(boot_time() - begun, self._calls)
+            self._calls = 0
 
     def _goes_on_by_itself(self, records: Records, until: float) -> bool:
         """Whether the thread that has done this batch may begin the next one at once. Called there: it only looks."""
@@ -249,6 +304,9 @@ class Holding:
             self._go_to(min(self._shard.done, self._records.next))
 
     async def _done(self, position: Offset) -> None:
+        if (reached := max(position, self._shard.done)) > self._counted:
+            self._around.counts.records += reached - self._counted
+            self._counted = reached
         if position > self._shard.done:
             await self._shard.save_checkpoint(position, now=False)
 
@@ -261,6 +319,7 @@ class Holding:
             self._records = None
             if self._part is not None and records.next >= self._part.next:
                 self._part = None
+                self._around.stream.done(self._shard.name)
 
     def _in_hand(self) -> Records:
         assert self._records is not None
@@ -289,15 +348,18 @@ class Holding:
     async def _finished(self, call: Call) -> Any:
         """The result of the program's own code. While it runs, the shard may be wanted back: then it has `revoke_timeout`.
 
-        Raises _GivenUpError where it was not waited for any longer.
+        That is for all that is called from then on; what is called late has a moment, too. Raises _GivenUpError where it was
+        not waited for any longer.
         """
         call.ended.add_done_callback(self._turns)
         clock, deadline, cancelled = asyncio.get_running_loop().time, float("inf"), False
+        least = clock() + min(CANCEL_GRACE, self._options.revoke_timeout)
         while not call.ended.done():
             if self._wanted_back():
                 self._halt()
+                self._bound = min(self._bound, clock() + self._options.revoke_timeout)
                 # A run that is over waits for nothing but that its own code ends.
-                deadline = min(deadline, clock() + (0.0 if self._cancelled else self._options.revoke_timeout))
+                deadline = min(deadline, clock() if self._cancelled else max(self._bound, least))
             if clock() >= deadline and call.can_be_cancelled and not cancelled:
                 call.cancel()
                 cancelled, deadline = True, clock() + CANCEL_GRACE
@@ -354,6 +416,7 @@ class Holding:
     async def _failed(self, what: str, error: Exception | None) -> None:
         """Say what has failed, and wait for a while. Without an error it went back to where it began."""
         self._attempts += 1
+        self._around.counts.failures[what] += 1
         self.busy = True
         pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
         batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self._shard.name}"

@@ -20,14 +20,14 @@ class WorkerOptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`threads`: how many shards are processed at once, by as many threads or coroutines.
+    """`threads`: how many shards are initialized or processed at once, by as many threads or coroutines; as many shut down.
 
     `batch_size`: most records of one call of `process`; as Kafka's `max.poll.records`. `memory`: bytes of all that was fetched
-    and is not processed, as Kafka has sent it. `fetch_interval`: seconds between two looks at shards that were read to their
-    end; none is needed, as Kafka keeps a Fetch until there is something. `save_interval`: a position is durable so many
-    seconds after it was done. `revoke_timeout`: how long a batch in hand may keep a shard that another consumer waits for; less
-    than the group's releaseTimeout. `drain_timeout`: how long it may keep a worker that is asked to end; None: the
-    environment's, else 60. `fail_on_data_loss`: end when records are gone that were not read; False: warn, and go on.
+    and is not processed, with the batches in hand, as Kafka has sent it. `fetch_interval`: seconds between two looks at shards
+    that were read to their end; none is needed, as Kafka keeps a Fetch until there is something. `save_interval`: a position is
+    durable so many seconds after it was done. `revoke_timeout`: how long a batch in hand may keep a shard that another consumer
+    waits for; less than the group's releaseTimeout. `drain_timeout`: how long it may keep a worker that is asked to end; None:
+    the environment's, else 60. `fail_on_data_loss`: end when records are gone that were not read; False: warn, and go on.
     """
 
     threads: int = 4

@@ -35,6 +35,7 @@ class _Queue:
     wake: Callable[[], None]
     parts: deque[Part] = field(default_factory=deque)
     size: int = 0
+    in_hand: int = 0
     end: Offset | None = None
     asked: bool = False
 
@@ -63,14 +64,30 @@ class Stream:
         self._wake()
 
     def pop(self, shard: ShardId) -> Part | None:
-        """What has come first; None if there is nothing."""
+        """What has come first; None if there is nothing. Until `done` it takes its place of the memory."""
         queue = self._queues[shard]
         if not queue.parts:
             return None
         part = queue.parts.popleft()
-        queue.size -= part.size
-        self._wake()
+        queue.in_hand += part.size
         return part
+
+    def done(self, shard: ShardId) -> None:
+        """What was taken out of this shard is processed."""
+        queue = self._queues[shard]
+        queue.size -= queue.in_hand
+        queue.in_hand = 0
+        self._wake()
+
+    def end_of(self, shard: ShardId) -> Offset | None:
+        """Where the shard ends, as far as is known."""
+        queue = self._queues.get(shard)
+        return None if queue is None else queue.end
+
+    @property
+    def size(self) -> int:
+        """Bytes that were fetched and are not processed."""
+        return sum(queue.size for queue in self._queues.values())
 
     @property
     def behind(self) -> bool:
@@ -79,7 +96,7 @@ class Stream:
 
     @property
     def paused(self) -> tuple[ShardId, ...]:
-        """The shards that are not read on, as their queue is full."""
+        """The shards that are not read on, as what was fetched of them and is not processed is as much as may be."""
         return tuple(sorted(shard for shard, queue in self._queues.items() if queue.size >= self._share))
 
     def ask(self, *, behind: bool) -> dict[ShardId, Wanted]:
@@ -90,7 +107,8 @@ class Stream:
         """
         share = self._share
         found = {
-            shard: Wanted(queue.position, min(MOST, max(LEAST, share - queue.size)))
+            # At most half: while one part is processed, the next one is fetched.
+            shard: Wanted(queue.position, min(MOST, max(LEAST, min(share // 2, share - queue.size))))
             for shard, queue in self._queues.items()
             if not queue.asked and queue.size < share and queue.behind is behind
         }

@@ -23,9 +23,11 @@ from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.source.decoding.record_batches import CorruptRecordsError
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.reading.lost_records import RangeLostError
+from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, ThreadCrew
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, Surroundings, UnreadableError
+from shardherd.worker.metrics import Picture, WorkerMetrics
 from shardherd.worker.options import Options
 from shardherd.worker.place import Place, place
 from shardherd.worker.processor import AnyProcessor
@@ -51,6 +53,7 @@ class Processing:
     def __init__(self, factory: Factory, fetcher: Fetcher, crew: Crew, options: Options) -> None:
         self.failure: Exception | None = None
         """The error that ends the worker, if one does."""
+        self.counts = Counts()
         self._factory = factory
         self._fetcher = fetcher
         self._crew = crew
@@ -58,6 +61,7 @@ class Processing:
         self._stream = Stream(options.memory // 2)
         self._holdings: dict[asyncio.Task[None], Holding] = {}
         self._warm = False
+        self._consumer: AsyncConsumer | None = None
         self._blind = False
         self._draining: asyncio.Task[bool] | None = None
 
@@ -79,10 +83,17 @@ class Processing:
         """The shards that are not read on, as what waits to be processed of them is as much as may be."""
         return self._stream.paused
 
+    def picture(self) -> Picture:
+        """The worker now, for who scrapes."""
+        held = tuple(holding.picture() for holding in self._holdings.values())
+        acknowledged_at = None if self._consumer is None else self._consumer.session.acknowledged_at
+        return Picture(held, self._stream.size, acknowledged_at)
+
     async def run(self, consumer: AsyncConsumer) -> None:
         """Until the consumer drains or must stop, and what it had in hand has ended. Raises what ended the worker."""
         self._warm = True
-        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options)
+        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options, self.counts)
+        self._consumer = consumer
         beside = [
             asyncio.create_task(self._fetch(consumer, behind=True)),
             asyncio.create_task(self._fetch(consumer, behind=False)),
@@ -232,6 +243,10 @@ class Worker:
         )
         processing = Processing(self._factory, fetcher, crew, options)
         environment = dict(where.environment)
+        namespace, group, consumer_name = (
+            environment.get(f"SHARDHERD_{each}", "") for each in ("NAMESPACE", "GROUP", "CONSUMER")
+        )
+        metrics = WorkerMetrics(namespace, group, consumer_name, processing.counts, processing.picture)
         if options.drain_timeout is not None:
             environment["SHARDHERD_DRAIN_TIMEOUT_MS"] = str(round(options.drain_timeout * 1000))
         try:
@@ -241,6 +256,8 @@ class Worker:
                 ready=False,
                 about=processing.about,
                 save_interval=options.save_interval,
+                heard=processing.counts.hear,
+                metrics=metrics.page,
             ) as consumer:
                 loop = asyncio.get_running_loop()
 

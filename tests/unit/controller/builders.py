@@ -46,8 +46,8 @@ _SPEC: dict[str, Any] = {
     "application": {
         "image": "example/clicks:1",
         "imagePullPolicy": "IfNotPresent",
+        "type": "Spark",
         "mainApplicationFile": "/opt/app/app.py",
-        "serviceAccountName": "shardherd-spark",
         "driver": {"cores": 1, "memory": "1g"},
         "executor": {"instances": 0, "cores": 1, "memory": "1g"},
     },
@@ -65,6 +65,12 @@ def resource(*, status: Mapping[str, Any] | None = None, generation: int = 1, ui
     if status is not None:
         made["status"] = dict(status)
     return made
+
+
+def python_resource(*, application: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """The same group of plain Python consumers."""
+    python = {"type": "Python", "mainApplicationFile": None, "processor": "clicks:Clicks", "executor": {"instances": 1}}
+    return resource(application=python | dict(application or {}), **spec)
 
 
 def driver_pod(

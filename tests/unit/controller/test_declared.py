@@ -20,7 +20,7 @@ from shardherd.controller.declared import (
 )
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId
 from shardherd.core.planning.observed import Declared, Scaling, ScalingMode
-from tests.unit.controller.builders import resource
+from tests.unit.controller.builders import python_resource, resource
 from tests.unit.core.planning.builders import UID
 
 DEFINITION = Path(__file__).resolve().parents[3] / "crds" / "consumergroup.yaml"
@@ -156,6 +156,28 @@ def test_what_was_not_declared_of_kafka_is_put_back_as_not_declared() -> None:
     before = resource()
     after = resource(source={"kafka": {"isolationLevel": "ReadCommitted"}})
     assert with_pod_inputs(after, pod_inputs(before["spec"])) == before
+
+
+def test_the_account_of_spark_is_the_default_that_it_was_before_and_is_declared_for_python() -> None:
+    spark, python = resource(), python_resource()
+    spelled = {"serviceAccountName": "shardherd-spark"}
+    assert template_hash(resource(application=spelled)["spec"]) == template_hash(spark["spec"])
+    assert template_hash(python_resource(application=spelled)["spec"]) != template_hash(python["spec"])
+    found = [declared(each).service_account for each in (spark, python, python_resource(application=spelled))]
+    assert found == ["shardherd-spark", "shardherd-worker", "shardherd-spark"]
+
+
+def test_a_python_consumer_has_no_executors() -> None:
+    found = declared(python_resource())
+    assert (found.executors, found.executors_vary) == (0, False)
+
+
+def test_another_type_is_another_application_and_is_put_back_whole() -> None:
+    spark, python = resource(), python_resource()
+    assert template_hash(spark["spec"]) != template_hash(python["spec"])
+    for before, after in ((spark, python), (python, spark)):
+        back = with_pod_inputs(after, pod_inputs(before["spec"]))
+        assert back["spec"]["application"] == before["spec"]["application"]
 
 
 def test_the_order_of_keys_does_not_matter_to_a_digest() -> None:

@@ -6,6 +6,7 @@ What a program does takes as long as its coroutines sleep; a Fetch takes as long
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -137,10 +138,24 @@ class Program:
         self.save: Callable[[Records, AsyncCheckpoint], Awaitable[None]] | None = None
         self.failing: dict[str, list[Exception]] = {}
         """What the next calls of initialize or shutdown raise."""
+        self.long: dict[str, float] = {}
+        """Seconds that initialize or shutdown take."""
+        self.most_in: dict[str, int] = {}
+        """How many were at most in initialize or shutdown at once."""
+        self._in: Counter[str] = Counter()
 
     def __call__(self) -> AnyProcessor:
         self.made += 1
         return Recorder(self, self.made)
+
+    async def takes_long(self, what: str) -> None:
+        """In initialize or shutdown."""
+        self._in[what] += 1
+        self.most_in[what] = max(self.most_in.get(what, 0), self._in[what])
+        try:
+            await asyncio.sleep(self.long.get(what, 0.0))
+        finally:
+            self._in[what] -= 1
 
     def batches(self, shard: ShardId) -> list[tuple[Offset, Offset]]:
         """Every batch that a processor got of a shard."""
@@ -157,6 +172,7 @@ class Recorder(AsyncProcessor):
 
     async def initialize(self, shard: ShardId) -> None:
         self.program.calls.append(("initialize", shard))
+        await self.program.takes_long("initialize")
         if errors := self.program.failing.get("initialize"):
             raise errors.pop(0)
 
@@ -182,6 +198,7 @@ class Recorder(AsyncProcessor):
 
     async def shutdown(self, checkpoint: AsyncCheckpoint) -> None:
         self.program.calls.append(("shutdown", checkpoint.shard, checkpoint.done))
+        await self.program.takes_long("shutdown")
         if errors := self.program.failing.get("shutdown"):
             raise errors.pop(0)
         await super().shutdown(checkpoint)
@@ -210,6 +227,7 @@ class Scene:
             save_interval=self.options.save_interval,
             drain_timeout=10.0 if self.options.drain_timeout is None else self.options.drain_timeout,
             about=self.processing.about,
+            heard=self.processing.counts.hear,
             now=self.loop.time,
         )
         self._task: asyncio.Task[None] | None = None

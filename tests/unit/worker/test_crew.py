@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from functools import partial
 
 import pytest
 
@@ -54,6 +55,13 @@ async def test_coroutines_share_a_loop_that_is_not_ours_and_can_be_cancelled() -
     call.cancel()
     with pytest.raises(CancelledInCrewError):
         await call.ended
+
+
+async def test_a_coroutine_that_cannot_be_called_as_it_is_fails() -> None:
+    async def takes_two(one: int, two: int) -> None: ...
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'two'"):
+        await asyncio.wait_for(ThreadCrew("crew").spawn(partial(takes_two, 1)).ended, 5)
 
 
 async def test_an_idle_thread_keeps_nothing_of_its_last_work() -> None:

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from shardherd.client.consumer import CANCEL_GRACE
 from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError
 from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
@@ -226,6 +227,54 @@ def test_a_batch_that_does_not_end_keeps_a_wanted_shard_no_longer_than_the_bound
     story(body)
 
 
+def test_a_shutdown_that_does_not_end_has_what_is_left_of_that_bound_and_at_least_a_moment() -> None:
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 10)
+        scene.program.takes = 1000.0
+        scene.program.long["shutdown"] = 1000.0
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(scene.program.batches(A)))
+        scene.coordinator.assign()
+        took = await scene.until(lambda: scene.coordinator.named == [])
+        assert 30 + CANCEL_GRACE <= took < 31 + CANCEL_GRACE
+        assert scene.program.calls[-1] == ("shutdown", A, 0)
+
+    story(body)
+
+
+def test_no_more_shards_are_initialized_or_shut_down_at_once_than_are_processed() -> None:
+    async def body(scene: Scene) -> None:
+        shards = [ShardId(f"t/{number}") for number in range(6)]
+        scene.program.long = {"initialize": 1.0, "shutdown": 1.0}
+        scene.coordinator.assign(*((shard, 1, 0) for shard in shards))
+        for shard in shards:
+            scene.logs.append(shard, 1)
+        await scene.until(lambda: len(scene.program.seen) == 6)
+        scene.coordinator.assign()
+        took = await scene.until(lambda: scene.coordinator.named == [])
+        assert scene.program.most_in == {"initialize": 2, "shutdown": 2}
+        assert 3 <= took < 4
+
+    story(body, threads=2)
+
+
+def test_a_shutdown_waits_neither_for_the_batch_of_another_shard_nor_for_ever_for_another_shutdown() -> None:
+    async def body(scene: Scene) -> None:
+        scene.program.long = {"shutdown": 1000.0}
+        scene.coordinator.assign((A, 1, 0), (B, 1, 0))
+        await scene.until(lambda: scene.program.made == 2)
+        scene.program.takes = 1000.0
+        scene.logs.append(B, 1)
+        await scene.until(lambda: bool(scene.program.batches(B)))
+        scene.coordinator.assign((B, 1, 0))
+        await scene.until(lambda: ("shutdown", A, 0) in scene.program.calls, within=2)
+        scene.coordinator.assign()
+        took = await scene.until(lambda: scene.coordinator.named == [])
+        assert 30 <= took < 31 + CANCEL_GRACE
+
+    story(body, threads=1)
+
+
 def test_an_exception_in_shutdown_keeps_nothing_from_being_saved_and_released(caplog: pytest.LogCaptureFixture) -> None:
     async def body(scene: Scene) -> None:
         scene.logs.append(A, 10)
@@ -333,9 +382,9 @@ def test_a_shard_whose_queue_is_full_is_paused_and_read_on_when_there_is_room() 
         scene.program.takes = 10.0
         scene.coordinator.assign((A, 1, 0))
         await scene.until(lambda: scene.processing.paused == (A,))
-        fetched, asked = scene.logs.asked[-1][1][A].position + 4, len(scene.logs.asked)
-        # Half of the memory is for what waits; the part in hand waits no more.
-        assert fetched == 8 + 4
+        last, asked = scene.logs.asked[-1][1][A], len(scene.logs.asked)
+        # Half of the memory is for what waits and what is in hand.
+        assert last.position + last.most // scene.logs.size == 8
         await asyncio.sleep(30)
         assert len(scene.logs.asked) == asked
         scene.program.takes = 0.0
@@ -352,8 +401,11 @@ def test_phases_tell_what_the_worker_is_about() -> None:
             await scene.until(lambda: len(scene.coordinator.heartbeats) > count)
             return scene.coordinator.heartbeats[-1].phase
 
+        scene.program.long["initialize"] = 10.0
         scene.coordinator.assign((A, 1, 0))
         await scene.until(lambda: bool(scene.program.calls))
+        assert await reported() is Phase.WRITING
+        await asyncio.sleep(10)
         assert await reported() is Phase.IDLE
         scene.program.takes = 10.0
         scene.logs.append(A, 1)

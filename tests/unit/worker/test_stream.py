@@ -20,7 +20,7 @@ def opened(stream: Stream, *shards: ShardId, position: int = 0) -> list[ShardId]
 
 
 def test_shards_that_have_more_and_shards_that_have_not_are_asked_for_apart() -> None:
-    stream = Stream(8 * MIB)
+    stream = Stream(16 * MIB)
     woken = opened(stream, A, B)
     asked = stream.ask(behind=True)
     assert (asked, stream.ask(behind=False)) == ({A: Wanted(0, MOST), B: Wanted(0, MOST)}, {})
@@ -37,14 +37,24 @@ def test_a_shard_of_which_nothing_was_said_is_asked_for_again() -> None:
     assert stream.ask(behind=True) == {A: Wanted(0, MOST)}
 
 
-def test_a_full_queue_pauses_its_shard_alone_until_there_is_room() -> None:
+def test_a_full_queue_pauses_its_shard_alone_until_what_is_in_hand_of_it_is_processed() -> None:
     stream = Stream(4 * MIB)
     opened(stream, A, B)
-    stream.arrived(stream.ask(behind=True), [part(A, 0, [0], 1, 9, 2 * MIB), part(B, 0, [0], 1, 9, MIB)])
+    stream.arrived(stream.ask(behind=True), [part(A, 0, [0], 1, 9, 2 * MIB), part(B, 0, [0], 1, 9, MIB + MIB // 2)])
     assert list(stream.paused) == [A]
-    assert stream.ask(behind=True) == {B: Wanted(1, MIB)}
+    assert stream.ask(behind=True) == {B: Wanted(1, MIB // 2)}
     assert stream.pop(A) is not None
-    assert (list(stream.paused), stream.ask(behind=True)) == ([], {A: Wanted(1, 2 * MIB)})
+    assert (list(stream.paused), stream.ask(behind=True)) == ([A], {}), "what is in hand is still there"
+    stream.done(A)
+    assert (list(stream.paused), stream.ask(behind=True)) == ([], {A: Wanted(1, MIB)})
+
+
+def test_the_next_part_of_a_shard_is_fetched_while_one_is_processed() -> None:
+    stream = Stream(4 * MIB)
+    opened(stream, A)
+    stream.arrived(stream.ask(behind=True), [part(A, 0, [0], 1, 9, 2 * MIB)])
+    assert stream.pop(A) is not None
+    assert stream.ask(behind=True) == {A: Wanted(1, 2 * MIB)}
 
 
 def test_with_very_many_shards_each_has_the_least() -> None:
@@ -93,6 +103,7 @@ async def test_who_fetches_is_woken_by_a_shard_that_is_opened_and_by_room() -> N
     await asyncio.sleep(0)
     assert not waiting.done()
     stream.pop(A)
+    stream.done(A)
     await waiting
 
 

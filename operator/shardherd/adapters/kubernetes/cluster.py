@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "shardherd"
 JSON_PATCH = "application/json-patch+json"
+CONSUMERS = ("driver", "worker")
+"""What the container is called that is the consumer, of Spark or of Python."""
+
 LOG_LINES = 40
 """Lines of a crashed driver's log that are read: a Python traceback and what Spark says after it."""
 
@@ -280,21 +283,21 @@ class KubernetesCluster:
         """The ends of the logs of drivers that are down after a crash, by pod UID."""
         logs = {}
         for pod in pods:
-            status = next((item for item in pod["status"].get("containerStatuses", ()) if item["name"] == "driver"), None)
+            status = next((item for item in pod["status"].get("containerStatuses", ()) if item["name"] in CONSUMERS), None)
             if status is None or "running" in status.get("state", {}) or not _failed(status):
                 continue
             uid, restarts = pod["metadata"]["uid"], int(status.get("restartCount", 0))
             if self._logs.get(uid, (-1, ""))[0] != restarts:
-                self._logs[uid] = (restarts, await self._log(namespace, pod["metadata"]["name"]))
+                self._logs[uid] = (restarts, await self._log(namespace, pod["metadata"]["name"], status["name"]))
             logs[uid] = self._logs[uid][1]
         # Those of pods that went long ago are of no use to anybody.
         for uid in list(self._logs)[:-1000]:
             del self._logs[uid]
         return logs
 
-    async def _log(self, namespace: str, pod: str) -> str:
+    async def _log(self, namespace: str, pod: str, container: str) -> str:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        query = {"container": "driver", "tailLines": str(LOG_LINES), "limitBytes": "16384"}
+        query = {"container": container, "tailLines": str(LOG_LINES), "limitBytes": "16384"}
         try:
             text = await self._api.acall("GET", path, query=query, decode=False)
         except (ApiError, ApiUnavailableError) as error:

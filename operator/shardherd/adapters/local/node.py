@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import sqlite3
 import time
@@ -291,6 +292,9 @@ class Node:
         if "tmp" in folders:
             variables.pop("TMPDIR", None)
             given = with_temporary({**variables, **given}, folders["tmp"])
+        if statuses.module(driver):
+            # In place of the image's own: a module is found in the folder of the application.
+            given["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self._folder(pod)), given.get("PYTHONPATH", ""))))
         cwd = Path(leads.of(driver.get("workingDir", str(container.folder))))
         command = self._command(pod, driver, leads.of)
         log_file = self.machine.log_of(pod, container.starts() + 1)
@@ -302,6 +306,8 @@ class Node:
             command = command[2:]
         if not command or not command[0].endswith(ENTRYPOINT):
             return [leads(each) for each in command]
+        if command[1:2] == ["-m"]:
+            return [self.machine.python, *command[1:]]
         main, *arguments = command[1:]
         return [self.machine.python, str(self._file(pod, main)), *(leads(each) for each in arguments)]
 
@@ -309,9 +315,7 @@ class Node:
         """The application's file: there as it is named, or the longest end of that path below the group's folder."""
         if Path(path).exists():
             return Path(path)
-        namespace, name = _group(pod).split("/")
-        group = self.objects.get((GROUP, namespace, name))
-        folder = Path((group or {"metadata": {}})["metadata"].get("annotations", {}).get(FOLDER, "."))
+        folder = self._folder(pod)
         parts = Path(path).parts[1:]
         for begin in range(len(parts)):
             candidate = folder.joinpath(*parts[begin:])
@@ -321,6 +325,12 @@ class Node:
             f"spec.application.mainApplicationFile {path} is neither there nor, by its end, below {folder}: name the folder by"
             " --app-dir"
         )
+
+    def _folder(self, pod: Json) -> Path:
+        """Where the group's application is looked for."""
+        namespace, name = _group(pod).split("/")
+        group = self.objects.get((GROUP, namespace, name))
+        return Path((group or {"metadata": {}})["metadata"].get("annotations", {}).get(FOLDER, "."))
 
     # --- inside --------------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from shardherd.adapters.local.containers import Ended, Running
 from shardherd.adapters.local.objects import POD, STATEFUL_SET, Json
 from shardherd.core.model.times import rfc3339
 
-DRIVER = "driver"
+CONSUMERS = ("driver", "worker")
+"""What the container is called that is the consumer, of Spark or of Python."""
 
 
 def made(stateful_set: Json, name: str, now: float) -> Json:
@@ -72,7 +73,7 @@ def misconfigured(pod: Json, message: str, ended: Ended | None, now: float) -> J
 
 def _status(pod: Json, phase: str, start: int, state: Json, last: Ended | None, now: float, ready: bool = False) -> Json:
     container = {
-        "name": DRIVER,
+        "name": driver(pod["spec"])["name"],
         "image": driver(pod["spec"]).get("image", ""),
         "ready": ready,
         "restartCount": start - 1,
@@ -114,7 +115,12 @@ def _condition(kind: str, holds: bool) -> Json:
     return {"type": kind, "status": "True" if holds else "False"}
 
 
+def module(container: Mapping[str, Any]) -> bool:
+    """Whether Python runs a module in it, and not a file."""
+    return bool(container.get("command", [])[3:4] == ["-m"])
+
+
 def driver(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """The driver's container in a pod's spec."""
-    found: Mapping[str, Any] = next(item for item in spec["containers"] if item["name"] == DRIVER)
+    found: Mapping[str, Any] = next(item for item in spec["containers"] if item["name"] in CONSUMERS)
     return found

@@ -1,0 +1,45 @@
+"""What a worker counts of its work, in plain numbers, which cost nothing where nobody scrapes. Decides nothing.
+
+`holding` and `worker` count, on the consumer's event loop; `metrics` shows it to who scrapes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+from shardherd.consumer.notices import CheckpointEnded, HeartbeatEnded, Notice
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the buckets of durations, in seconds."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the process began. `failures` by the method that failed; `durations` has one more bucket than BOUNDS."""
+
+    records: int = 0
+    batches: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    heartbeats: Counter[str] = field(default_factory=Counter)
+    checkpoints: Counter[str] = field(default_factory=Counter)
+    durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    seconds: float = 0.0
+
+    def took(self, seconds: float, batches: int) -> None:
+        """So many batches were processed in a row, in so many seconds together: each counts with its share."""
+        if batches:
+            self.batches += batches
+            self.durations[bisect_left(BOUNDS, seconds / batches)] += batches
+            self.seconds += seconds
+
+    def hear(self, notice: Notice) -> None:
+        """Count what the session says of its requests."""
+        match notice:
+            case HeartbeatEnded(result):
+                self.heartbeats[result] += 1
+            case CheckpointEnded(results):
+                self.checkpoints.update(results)
+            case _:
+                pass
