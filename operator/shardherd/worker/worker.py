@@ -24,6 +24,8 @@ from shardherd.source.decoding.record_batches import CorruptRecordsError
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.worker.crew import Crew, ThreadCrew
+from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
+from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, Surroundings, UnreadableError
 from shardherd.worker.options import Options
@@ -33,7 +35,7 @@ from shardherd.worker.stream import Stream
 
 log = logging.getLogger(__name__)
 
-READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, UnreadableError)
+READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, UnreadableError, BadRecordError)
 """What the data or the brokers are to blame for, and not this program."""
 
 RETRY_DELAY = 1.0
@@ -48,13 +50,16 @@ Factory = Callable[[], AnyProcessor]
 class Processing:
     """What a consumer does with its shards, on the consumer's event loop: all of a worker but how it joins."""
 
-    def __init__(self, factory: Factory, fetcher: Fetcher, crew: Crew, options: Options) -> None:
+    def __init__(
+        self, factory: Factory, fetcher: Fetcher, crew: Crew, options: Options, dead_letters: DeadLetters | None = None
+    ) -> None:
         self.failure: Exception | None = None
         """The error that ends the worker, if one does."""
         self._factory = factory
         self._fetcher = fetcher
         self._crew = crew
         self._options = options
+        self._dead_letters = dead_letters
         self._stream = Stream(options.memory // 2)
         self._holdings: dict[asyncio.Task[None], Holding] = {}
         self._warm = False
@@ -82,7 +87,7 @@ class Processing:
     async def run(self, consumer: AsyncConsumer) -> None:
         """Until the consumer drains or must stop, and what it had in hand has ended. Raises what ended the worker."""
         self._warm = True
-        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options)
+        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options, self._dead_letters)
         beside = [
             asyncio.create_task(self._fetch(consumer, behind=True)),
             asyncio.create_task(self._fetch(consumer, behind=False)),
@@ -230,7 +235,8 @@ class Worker:
             memory=options.memory // 4,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        processing = Processing(self._factory, fetcher, crew, options)
+        dead_letters = KafkaDeadLetters(options.dead_letters, where.kafka) if options.dead_letters else None
+        processing = Processing(self._factory, fetcher, crew, options, dead_letters)
         environment = dict(where.environment)
         if options.drain_timeout is not None:
             environment["SHARDHERD_DRAIN_TIMEOUT_MS"] = str(round(options.drain_timeout * 1000))
@@ -257,6 +263,8 @@ class Worker:
         finally:
             self._ending = None
             await crew.call(fetcher.close).ended
+            if dead_letters is not None:
+                await crew.call(dead_letters.close).ended
 
     async def _warm_up(self, consumer: AsyncConsumer, fetcher: Fetcher, crew: Crew) -> None:
         """Connect to Kafka before shards are given: where that is not possible now, there is nothing to be read anywhere."""
