@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from hypothesis import HealthCheck, Phase, settings
+
 
 @dataclass(frozen=True)
 class Bug:
@@ -32,9 +34,17 @@ class Bug:
         return mock.patch.object(self.owner, self.method, replaced)
 
 
-def noticed(bug: Bug, property_: Callable[[], None]) -> bool:
-    """Whether the property fails with this bug in the code."""
-    with bug.planted():
+def noticed(bug: Bug, property_: Any, examples: int = 1000) -> bool:
+    """Whether the property fails with this bug in the code, by any of so many examples: the first is enough."""
+    name = "_hypothesis_internal_use_settings"
+    wider = settings(
+        getattr(property_, name),
+        max_examples=examples,
+        phases=(Phase.generate,),
+        database=None,
+        suppress_health_check=tuple(HealthCheck),
+    )
+    with bug.planted(), mock.patch.object(property_, name, wider):
         try:
             property_()
         except Exception:  # noqa: BLE001 - a property may fail by whatever the broken code raises

@@ -17,7 +17,7 @@ from shardherd.core.model.nouns import Offset
 from tests.harness.long import LONG
 from tests.property.planted import Bug, noticed
 
-EXAMPLES = 2000 if LONG else 300
+EXAMPLES = 2000 if LONG else 100
 
 OFFSETS = (0, 1, 2, 5, 6, 9, 10, 11, 15, 16)
 """Those of the shard's records: there are gaps."""

@@ -15,6 +15,7 @@ from shardherd.source.kafka_python.unfinished_package import leave_unfinished
 # Before anything imports kafka-python, of which a worker uses parts only.
 leave_unfinished()
 
+from shardherd.worker.asynchronous import AsyncOperator  # noqa: E402
 from shardherd.worker.delivery import BadRecordError  # noqa: E402
 from shardherd.worker.options import Options, WorkerOptionError  # noqa: E402
 from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor, Checkpoint, Processor  # noqa: E402
@@ -26,6 +27,7 @@ from shardherd.worker.worker import Worker, run  # noqa: E402
 __all__ = [
     "Ack",
     "AsyncCheckpoint",
+    "AsyncOperator",
     "AsyncProcessor",
     "BadRecordError",
     "Checkpoint",
