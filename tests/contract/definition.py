@@ -120,8 +120,8 @@ REFUSED_TYPES = [
     ),
     pytest.param(
         {**_python(), "state": {"cells": 6, "checkpoint": {"claimName": "clicks-state"}}},
-        "spec.state is for Spark applications, whose queries keep the state of cells: remove it, or set spec.application.type to"
-        " Spark",
+        "spec.state is for Spark applications, whose queries keep the state of cells: remove it, or set"
+        " spec.application.type to Spark",
         id="a Python application with cells",
     ),
     pytest.param(

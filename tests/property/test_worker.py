@@ -6,7 +6,7 @@ Two workers on the real session and the real core, in simulated time. Hypothesis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,8 +68,11 @@ class World:
                 self.logs.append(shard, RECORDS // 3, gap=number)
         self.play.discover([info(shard, end=self.logs.ends[shard]) for shard in shards])
 
-    def finish(self, shard: ShardId, offset: Offset) -> None:
+    def finish(self, shard: ShardId, offset: Offset, *, in_order: bool = True) -> None:
         """A processor has finished a record; whatever is before it must have been finished, by anybody."""
+        if not in_order:
+            self.finished.add((shard, offset))
+            return
         before = {(shard, each) for each in self.logs.offsets[shard] if each < offset}
         assert before <= self.finished, f"{shard}/{offset} is finished before {sorted(before - self.finished)}"
         self.finished.add((shard, offset))
@@ -97,13 +100,15 @@ class World:
 class Run:
     """One run of a worker, and its way to the coordinator. `dead`: as after kill -9, nothing of it gets on."""
 
-    def __init__(self, world: World, name: str, start: int, faults: Iterator[str]) -> None:
+    def __init__(
+        self, world: World, name: str, start: int, faults: Iterator[str], make: Callable[[Run], Any], **given: Any
+    ) -> None:
         self.world = world
         self.name, self.incarnation = ConsumerId(name), Incarnation(f"uid-{name}", start)
         self.faults = faults
         self.dead = asyncio.Event()
-        options = Options(threads=2, batch_size=4, fetch_interval=1.0, revoke_timeout=5.0)
-        self.processing = Processing(lambda: _Processor(self), world.logs, AtOnce(), options)
+        options = Options(threads=2, batch_size=4, fetch_interval=1.0, revoke_timeout=5.0, **given)
+        self.processing = Processing(lambda: make(self), world.logs, AtOnce(), options)
         self.consumer = AsyncConsumer(
             self,
             self.name,
@@ -215,8 +220,11 @@ Event = tuple[str, str, float]
 class Story:
     """The workers of a world, and what happens to them."""
 
-    def __init__(self, world: World, faults: Sequence[str]) -> None:
+    def __init__(
+        self, world: World, faults: Sequence[str], make: Callable[[Run], Any] = lambda run: _Processor(run), **options: Any
+    ) -> None:
         self.world = world
+        self._make, self._options = make, options
         self.runs: list[Run] = []
         self._faults = iter(faults)
 
@@ -226,7 +234,7 @@ class Story:
     async def happens(self, event: str, name: str) -> None:
         run, world = self.running(name), self.world
         if event == "joins" and run is None:
-            self.runs.append(Run(world, name, len(self.runs) + 1, self._faults))
+            self.runs.append(Run(world, name, len(self.runs) + 1, self._faults, self._make, **self._options))
         elif event == "is killed" and run is not None:
             run.dead.set()
             world.ask(ConsumerDied(run.name, run.incarnation))

@@ -15,19 +15,30 @@ from shardherd.source.kafka_python.unfinished_package import leave_unfinished
 # Before anything imports kafka-python, of which a worker uses parts only.
 leave_unfinished()
 
+from shardherd.worker.asynchronous import AsyncOperator  # noqa: E402
+from shardherd.worker.delivery import BadRecordError  # noqa: E402
 from shardherd.worker.options import Options, WorkerOptionError  # noqa: E402
 from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor, Checkpoint, Processor  # noqa: E402
+from shardherd.worker.record_processor import Ack, RecordProcessor  # noqa: E402
 from shardherd.worker.records import Record, Records  # noqa: E402
+from shardherd.worker.trees import Out, TreeProcessor, Tuple  # noqa: E402
 from shardherd.worker.worker import Worker, run  # noqa: E402
 
 __all__ = [
+    "Ack",
     "AsyncCheckpoint",
+    "AsyncOperator",
     "AsyncProcessor",
+    "BadRecordError",
     "Checkpoint",
     "Options",
+    "Out",
     "Processor",
     "Record",
+    "RecordProcessor",
     "Records",
+    "TreeProcessor",
+    "Tuple",
     "Worker",
     "WorkerOptionError",
     "run",

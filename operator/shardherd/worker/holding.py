@@ -20,10 +20,13 @@ from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Call, CancelledInCrewError, Crew
+from shardherd.worker.dead_letters import DeadLetters
+from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, Options
 from shardherd.worker.processor import AnyProcessor, Saves, is_async
+from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
 from shardherd.worker.slots import Slots
 from shardherd.worker.stream import Stream
@@ -49,6 +52,7 @@ class Surroundings:
         factory: Callable[[], AnyProcessor],
         options: Options,
         counts: Counts,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self.consumer = consumer
         self.stream = stream
@@ -56,6 +60,7 @@ class Surroundings:
         self.factory = factory
         self.options = options
         self.counts = counts
+        self.dead_letters = dead_letters
         self.slots = Slots(options.threads)
         # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
         self.shutdown_slots = Slots(options.threads)
@@ -101,7 +106,10 @@ class Holding:
             processor = await self._begin()
             if processor is not None:
                 try:
-                    await self._process_all(processor)
+                    if isinstance(processor, RecordProcessor):
+                        await self._deliver(processor)
+                    else:
+                        await self._process_all(processor)
                 finally:
                     if not self._given_up:
                         await self._end(processor)
@@ -182,6 +190,13 @@ class Holding:
                     self._succeeded()
                 else:
                     await self._failed("process", None)
+
+    async def _deliver(self, processor: RecordProcessor) -> None:
+        """The records are acknowledged one by one."""
+        try:
+            await Delivery(self, processor, self._around.dead_letters).run()
+        except _GivenUpError:
+            return
 
     async def _end(self, processor: AnyProcessor) -> None:
         self._halted = True
@@ -338,6 +353,70 @@ class Holding:
     def _uncut(self, position: Offset, records: Records) -> Offset:
         """`records.next` is still the end of a batch that was cut short: the rest was not given out."""
         return min(position, max(records.done, self._shard.done))
+
+    # --- for a delivery, which hands out record after record ------------------------------------------------------------------
+
+    @property
+    def options(self) -> Options:
+        return self._options
+
+    @property
+    def shard(self) -> ShardInHand:
+        return self._shard
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What every line of the log names."""
+        return self._fields
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nothing may be handed out any more. May be asked in any thread."""
+        return self._leaving()
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds what was handed out may still keep the shard."""
+        if self._cancelled or self._consumer.stopped:
+            return 0.0
+        return self._options.revoke_timeout if self._shard.wanted and not self._consumer.ordered else float("inf")
+
+    def may_hand_out(self, *, new: bool) -> bool:
+        """Whether the delivery's turn has come, with something `new` if that is asked for. Then `ran` gives its slot back."""
+        if self._consumer.paused or (new and not self._has_next()):
+            return False
+        return self._around.slots.take(self.turned)
+
+    def no_hand_out(self) -> None:
+        """There is nothing to hand out: it stands in no line."""
+        self._around.slots.leave(self.turned)
+
+    def next_batch(self) -> Records | None:
+        """The next records that have come. Called where they are handed out. Raises UnreadableError."""
+        part = self._part
+        if part is None:
+            return None
+        records, self._records = self._next(), None
+        if records.next >= part.next:
+            self._part = None
+        return records
+
+    def batch_is_out(self) -> None:
+        """All records of the last batch were handed out: what was fetched with them takes no more of the memory."""
+        if self._part is None:
+            self._around.stream.done(self.name)
+
+    async def ran(self, work: Callable[[], Any]) -> Any:
+        """Run this where the program's code runs, in the slot that was taken."""
+        try:
+            self._consumer.check()
+            return await self._finished(self._around.crew.spawn(work) if is_async(work) else self._around.crew.call(work))
+        finally:
+            self._around.slots.give_back()
+
+    async def turn(self, seconds: float | None) -> None:
+        """Wait until something has changed, or so many seconds are over."""
+        await self._turn(seconds)
 
     # --- waiting ---------------------------------------------------------------------------------------------------------
 

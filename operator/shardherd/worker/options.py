@@ -14,6 +14,10 @@ LEAST = 4 * LEAST_MEMORY
 """Fewest bytes of `memory`: half of it is for what waits, a quarter for each of the two Fetches that are under way."""
 
 
+BAD_RECORDS = ("hold", "fail", "skip", "dead-letter")
+"""What may become of a record that fails again and again."""
+
+
 class WorkerOptionError(ValueError):
     """An option cannot be used. Names it, its value and what is expected."""
 
@@ -28,6 +32,12 @@ class Options:
     durable so many seconds after it was done. `revoke_timeout`: how long a batch in hand may keep a shard that another consumer
     waits for; less than the group's releaseTimeout. `drain_timeout`: how long it may keep a worker that is asked to end; None:
     the environment's, else 60. `fail_on_data_loss`: end when records are gone that were not read; False: warn, and go on.
+
+    Of a processor whose records are acknowledged one by one: `max_pending`: most records of a shard that are emitted and not
+    finished. `in_order`: what failed comes again before anything new. `ack_timeout`: seconds after which a record that is not
+    acknowledged has failed; 0: never. `tries`: how often a record is tried before `bad_records` is done with it: it is held
+    ("hold": no limit), ends the worker ("fail"), is passed over and counted ("skip"), or written to the topic `dead_letters`
+    ("dead-letter"). `alarm_after`: seconds after which a position that does not move is warned of; 0: never.
     """
 
     threads: int = 4
@@ -38,8 +48,27 @@ class Options:
     revoke_timeout: float = 30.0
     drain_timeout: float | None = None
     fail_on_data_loss: bool = True
+    max_pending: int = 1000
+    in_order: bool = True
+    ack_timeout: float = 0.0
+    tries: int = 0
+    bad_records: str = "hold"
+    dead_letters: str = ""
+    alarm_after: float = 60.0
 
     def __post_init__(self) -> None:
+        if self.bad_records not in BAD_RECORDS:
+            raise WorkerOptionError(f"bad_records must be one of {', '.join(BAD_RECORDS)}, not {self.bad_records!r}")
+        if (self.bad_records == "hold") != (self.tries == 0):
+            raise WorkerOptionError(
+                f"tries says after how many tries bad_records is done, so both are set or none: tries is {self.tries} and"
+                f" bad_records {self.bad_records!r}"
+            )
+        if (self.bad_records == "dead-letter") != bool(self.dead_letters):
+            raise WorkerOptionError(
+                f"dead_letters names the topic of bad_records=dead-letter, so both are set or none: dead_letters is"
+                f" {self.dead_letters!r} and bad_records {self.bad_records!r}"
+            )
         for name, value, least in (
             ("threads", self.threads, 1),
             ("batch_size", self.batch_size, 1),
@@ -47,6 +76,10 @@ class Options:
             ("fetch_interval", self.fetch_interval, 0),
             ("save_interval", self.save_interval, 0),
             ("revoke_timeout", self.revoke_timeout, 0),
+            ("max_pending", self.max_pending, 1),
+            ("ack_timeout", self.ack_timeout, 0),
+            ("tries", self.tries, 0),
+            ("alarm_after", self.alarm_after, 0),
             ("drain_timeout", 0 if self.drain_timeout is None else self.drain_timeout, 0),
         ):
             if value < least:

@@ -69,8 +69,8 @@ def options_in(environment: Mapping[str, str]) -> Options:
 
 
 _TRUTH = {"true": True, "false": False}
-_READERS: Mapping[type, Any] = {int: int, float: float, bool: lambda text: _TRUTH[text.lower()]}
-_EXPECTED: Mapping[type, str] = {int: "a whole number", float: "a number of seconds", bool: "true or false"}
+_READERS: Mapping[type, Any] = {int: int, float: float, str: str, bool: lambda text: _TRUTH[text.lower()]}
+_EXPECTED: Mapping[type, str] = {int: "a whole number", float: "a number of seconds", str: "text", bool: "true or false"}
 
 
 def find(name: str) -> Factory:

@@ -25,6 +25,8 @@ from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, S
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, ThreadCrew
+from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
+from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, Surroundings, UnreadableError
 from shardherd.worker.metrics import Picture, WorkerMetrics
@@ -35,7 +37,7 @@ from shardherd.worker.stream import Stream
 
 log = logging.getLogger(__name__)
 
-READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, UnreadableError)
+READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, UnreadableError, BadRecordError)
 """What the data or the brokers are to blame for, and not this program."""
 
 RETRY_DELAY = 1.0
@@ -50,7 +52,9 @@ Factory = Callable[[], AnyProcessor]
 class Processing:
     """What a consumer does with its shards, on the consumer's event loop: all of a worker but how it joins."""
 
-    def __init__(self, factory: Factory, fetcher: Fetcher, crew: Crew, options: Options) -> None:
+    def __init__(
+        self, factory: Factory, fetcher: Fetcher, crew: Crew, options: Options, dead_letters: DeadLetters | None = None
+    ) -> None:
         self.failure: Exception | None = None
         """The error that ends the worker, if one does."""
         self.counts = Counts()
@@ -58,6 +62,7 @@ class Processing:
         self._fetcher = fetcher
         self._crew = crew
         self._options = options
+        self._dead_letters = dead_letters
         self._stream = Stream(options.memory // 2)
         self._holdings: dict[asyncio.Task[None], Holding] = {}
         self._warm = False
@@ -92,7 +97,7 @@ class Processing:
     async def run(self, consumer: AsyncConsumer) -> None:
         """Until the consumer drains or must stop, and what it had in hand has ended. Raises what ended the worker."""
         self._warm = True
-        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options, self.counts)
+        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options, self.counts, self._dead_letters)
         self._consumer = consumer
         beside = [
             asyncio.create_task(self._fetch(consumer, behind=True)),
@@ -241,7 +246,8 @@ class Worker:
             memory=options.memory // 4,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        processing = Processing(self._factory, fetcher, crew, options)
+        dead_letters = KafkaDeadLetters(options.dead_letters, where.kafka) if options.dead_letters else None
+        processing = Processing(self._factory, fetcher, crew, options, dead_letters)
         environment = dict(where.environment)
         namespace, group, consumer_name = (
             environment.get(f"SHARDHERD_{each}", "") for each in ("NAMESPACE", "GROUP", "CONSUMER")
@@ -274,6 +280,8 @@ class Worker:
         finally:
             self._ending = None
             await crew.call(fetcher.close).ended
+            if dead_letters is not None:
+                await crew.call(dead_letters.close).ended
 
     async def _warm_up(self, consumer: AsyncConsumer, fetcher: Fetcher, crew: Crew) -> None:
         """Connect to Kafka before shards are given: where that is not possible now, there is nothing to be read anywhere."""

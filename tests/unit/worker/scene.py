@@ -16,6 +16,7 @@ from shardherd.client.consumer import AsyncConsumer
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding.record_columns import schema_of
 from shardherd.worker.crew import Call, CancelledInCrewError
+from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.fetched import Part
 from shardherd.worker.options import Options
 from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, AsyncProcessor
@@ -212,13 +213,22 @@ class Recorder(AsyncProcessor):
 class Scene:
     """A worker with everything around it played. Make it inside `simulate`."""
 
-    def __init__(self, coordinator: Any = None, *, run: Any = RUN, group_uid: str = GROUP, **options: Any) -> None:
+    def __init__(
+        self,
+        coordinator: Any = None,
+        *,
+        run: Any = RUN,
+        group_uid: str = GROUP,
+        factory: Callable[[], AnyProcessor] | None = None,
+        graveyard: DeadLetters | None = None,
+        **options: Any,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.coordinator = FakeCoordinator() if coordinator is None else coordinator
         self.logs = Logs()
         self.program = Program()
         self.options = Options(**{"fetch_interval": 0.5, **options})
-        self.processing = Processing(self.program, self.logs, AtOnce(), self.options)
+        self.processing = Processing(factory or self.program, self.logs, AtOnce(), self.options, graveyard)
         self.consumer = AsyncConsumer(
             self.coordinator,
             ME,

@@ -68,7 +68,7 @@ def test_the_command_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_options_are_named_with_their_defaults() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE, re.MULTILINE))
-    shown: dict[Any, str] = {True: "true", 64 * 1024 * 1024: "64 MiB", None: "the group's, or 60"}
+    shown: dict[Any, str] = {True: "true", 64 * 1024 * 1024: "64 MiB", None: "the group's, or 60", "": "none"}
     wanted = {
         field.name: shown.get(field.default, f"{field.default:g}" if isinstance(field.default, float) else str(field.default))
         for field in dataclasses.fields(Options)

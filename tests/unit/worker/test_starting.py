@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.local import alone
 from shardherd.local.alone import is_processor
 from shardherd.telemetry import logs
-from shardherd.worker import Options, Worker, starting
+from shardherd.worker import Options, Worker, WorkerOptionError, starting
 from shardherd.worker.starting import UnknownProcessorError, find, options_in
 
 PROGRAM = """
@@ -171,3 +172,28 @@ def test_a_run_that_is_over_otherwise_is_a_failure(
     monkeypatch.setenv("SHARDHERD_KAFKA_BOOTSTRAP_SERVERS", "k:1")
     assert starting.main([f"{program}:Clicks"]) == 1
     assert "the worker has ended: another run of clicks-0 has taken over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bad_records": "drop"}, "bad_records must be one of hold, fail, skip, dead-letter, not 'drop'"),
+        ({"tries": 3}, "tries says after how many tries bad_records is done, so both are set or none: tries is 3"),
+        ({"bad_records": "skip"}, "so both are set or none: tries is 0 and bad_records 'skip'"),
+        ({"bad_records": "dead-letter", "tries": 3}, "dead_letters is '' and bad_records 'dead-letter'"),
+        ({"dead_letters": "bad"}, "dead_letters is 'bad' and bad_records 'hold'"),
+        ({"max_pending": 0}, "max_pending must be 1 or more, not 0"),
+        ({"ack_timeout": -1.0}, "ack_timeout must be 0 or more, not -1.0"),
+    ],
+)
+def test_options_for_records_that_fail_are_refused_with_the_remedy_where_they_do_not_fit(
+    given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(WorkerOptionError, match=re.escape(message)):
+        Options(**given)  # type: ignore[arg-type]
+
+
+def test_a_variable_can_name_a_topic_of_dead_letters() -> None:
+    variables = {"DEAD_LETTERS": "bad", "BAD_RECORDS": "dead-letter", "TRIES": "3", "IN_ORDER": "false"}
+    options = options_in({f"SHARDHERD_WORKER_{name}": text for name, text in variables.items()})
+    assert (options.dead_letters, options.bad_records, options.tries, options.in_order) == ("bad", "dead-letter", 3, False)

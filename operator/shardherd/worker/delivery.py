@@ -1,0 +1,310 @@
+"""Hands out the records of one shard one by one, each of which is acknowledged: made by `holding` for a RecordProcessor.
+
+It decides what becomes of a record that failed too often, and when a position that does not move is told of. Which record is
+next, and what may be committed, is `core.consumer.pending`'s rule; when the shard is given up is the holding's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from shardherd.client.in_hand import ShardInHand
+from shardherd.core.consumer.pending import Emitted, Pending
+from shardherd.core.model.nouns import Offset
+from shardherd.worker.crew import Work
+from shardherd.worker.dead_letters import DeadLetters
+from shardherd.worker.options import Options
+from shardherd.worker.processor import is_async
+from shardherd.worker.record_processor import Ack, RecordProcessor
+from shardherd.worker.records import Record, Records
+
+log = logging.getLogger(__name__)
+
+
+class BadRecordError(Exception):
+    """A record failed too often, and the options say that this ends the worker."""
+
+
+class Hands(Protocol):
+    """What a holding lends. `turned` is set by whoever changes something."""
+
+    turned: asyncio.Event
+    busy: bool
+    trouble: str
+
+    @property
+    def shard(self) -> ShardInHand: ...
+    @property
+    def options(self) -> Options: ...
+    @property
+    def fields(self) -> dict[str, Any]: ...
+    @property
+    def leaving(self) -> bool: ...
+    @property
+    def patience(self) -> float: ...
+    def may_hand_out(self, *, new: bool) -> bool: ...
+    def no_hand_out(self) -> None: ...
+    def next_batch(self) -> Records | None: ...
+    def batch_is_out(self) -> None: ...
+    async def ran(self, work: Work) -> Any: ...
+    async def turn(self, seconds: float | None) -> None: ...
+
+
+class Delivery:
+    """The records of a shard in hand. `skipped` counts those that were passed over."""
+
+    def __init__(self, hands: Hands, processor: RecordProcessor, dead_letters: DeadLetters | None) -> None:
+        self.skipped = 0
+        self._hands = hands
+        self._options = options = hands.options
+        self._processor = processor
+        processor.max_pending = options.max_pending
+        self._dead_letters = dead_letters
+        self._loop = asyncio.get_running_loop()
+        # Of what any thread may touch: whoever acknowledges does so in its own.
+        self._lock = threading.Lock()
+        self._ledger: Pending[Record] = Pending(
+            hands.shard.position,
+            most=options.max_pending,
+            in_order=options.in_order,
+            timeout=options.ack_timeout,
+            now=self._loop.time(),
+        )
+        self._asleep = self._closed = False
+        self._records: Records | None = None
+        self._left: Iterator[Record] = iter(())
+        self._alarm_at = options.alarm_after
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until nothing may be handed out any more, and what was is done or is not waited for any longer."""
+        try:
+            while not self._hands.leaving:
+                await self._step()
+            await self._settle_all()
+            await self._save()
+        finally:
+            with self._lock:
+                self._closed = True
+            self._cancel()
+
+    # --- on the session's loop -------------------------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        hands = self._hands
+        self._look()
+        await self._save()
+        with self._lock:
+            now = self._loop.time()
+            comes_again = self._ledger.due_in(now) == 0.0
+            room = self._ledger.room
+            self._asleep = True
+        may = (comes_again or room) and hands.may_hand_out(new=not comes_again and self._records is None)
+        if may:
+            self._asleep = False
+            hands.busy = True
+            try:
+                await hands.ran(self._hand_out_coroutines if is_async(self._processor.process) else self._hand_out)
+            finally:
+                if self._records is None:
+                    hands.batch_is_out()
+                await self._save()
+            return
+        if not comes_again and not room:
+            hands.no_hand_out()
+        await hands.turn(self._wake_in(now))
+        self._asleep = False
+
+    def _look(self) -> None:
+        """What is over by itself: attempts whose time is, and the patience with a position that does not move."""
+        hands, now = self._hands, self._loop.time()
+        with self._lock:
+            late = self._ledger.expire(now)
+            stuck = self._ledger.stuck(now)
+            pending = len(self._ledger)
+        hands.busy = bool(pending)
+        for each in late:
+            log.warning("offset %d: %s", each.offset, each.reason, extra=hands.fields)
+        if stuck is None or not self._options.alarm_after:
+            hands.trouble = ""
+            return
+        first, seconds = stuck
+        if seconds < self._options.alarm_after:
+            self._alarm_at, hands.trouble = self._options.alarm_after, ""
+        elif seconds >= self._alarm_at:
+            self._alarm_at = 2 * seconds
+            why = f"failed: {first.reason}" if first.reason else "is not acknowledged"
+            hands.trouble = (
+                f"the position of shard {hands.shard.name} has not moved from {first.offset} for {seconds:.0f} s: that record"
+                f" {why}; it was handed out {first.tries} times, {pending} are pending"
+            )
+            log.warning("%s", hands.trouble, extra=hands.fields)
+
+    def _wake_in(self, now: float) -> float | None:
+        with self._lock:
+            due = [self._ledger.due_in(now)]
+            stuck = self._ledger.stuck(now)
+        if stuck is not None and self._options.alarm_after:
+            due.append(max(0.0, self._alarm_at - stuck[1]))
+        return min((each for each in due if each is not None), default=None)
+
+    async def _save(self) -> None:
+        with self._lock:
+            position = self._ledger.position
+        if position > self._hands.shard.done:
+            await self._hands.shard.save_checkpoint(position, now=False)
+
+    async def _settle_all(self) -> None:
+        """Nothing is handed out any more: wait for what was, and no longer than the holding has patience."""
+        hands, since, was = self._hands, self._loop.time(), float("inf")
+        hands.no_hand_out()
+        while True:
+            self._look()
+            await self._save()
+            now = self._loop.time()
+            if hands.patience != was:
+                since, was = now, hands.patience
+            with self._lock:
+                out = self._ledger.out
+                self._asleep = True
+            if not out:
+                return
+            if now >= since + was:
+                log.warning("%d records are given up, and processed again", out, extra=hands.fields)
+                return
+            due = [each for each in (self._wake_in(now), since + was - now) if each is not None and each > 0]
+            await hands.turn(min(due) if due and min(due) < float("inf") else None)
+
+    def _cancel(self) -> None:
+        for task in list(self._tasks):
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    # --- where the program's code runs -----------------------------------------------------------------------------------
+
+    def _next(self) -> Emitted[Record] | None:
+        """What is handed out now."""
+        with self._lock:
+            now = self._loop.time()
+            emitted = self._ledger.again(now)
+            if emitted is not None:
+                return emitted
+            while self._ledger.room and not self._hands.leaving:
+                if self._records is None:
+                    self._records = self._hands.next_batch()
+                    if self._records is None:
+                        return None
+                    self._left = iter(self._records)
+                record = next(self._left, None)
+                if record is not None:
+                    return self._ledger.emit(record.offset, record, now)
+                self._ledger.reach(self._records.next)
+                self._records = None
+        return None
+
+    def _hand_out(self) -> None:
+        """In a thread."""
+        for _ in range(self._options.batch_size):
+            if self._hands.leaving or (emitted := self._next()) is None:
+                return
+            ack = Ack(emitted.offset, emitted.tries, self._settled)
+            if self._is_bad(emitted):
+                self._bury(emitted, ack)
+                continue
+            try:
+                self._processor.process(emitted.record, ack)
+            except Exception as error:  # noqa: BLE001 - a program may raise anything
+                self._raised(ack, error)
+
+    async def _hand_out_coroutines(self) -> None:
+        """On the loop of the program's coroutines."""
+        for _ in range(self._options.batch_size):
+            if self._hands.leaving or (emitted := self._next()) is None:
+                return
+            ack = Ack(emitted.offset, emitted.tries, self._settled)
+            bad = self._is_bad(emitted)
+            task = asyncio.create_task(self._one_coroutine(emitted, ack, bad=bad))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _one_coroutine(self, emitted: Emitted[Record], ack: Ack, *, bad: bool) -> None:
+        try:
+            if bad:
+                await asyncio.to_thread(self._bury, emitted, ack)
+            else:
+                await self._processor.process(emitted.record, ack)
+        except asyncio.CancelledError as error:
+            ack.fail(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - a program may raise anything
+            self._raised(ack, error)
+
+    def _raised(self, ack: Ack, error: Exception) -> None:
+        if ack.fail(error):
+            level = logging.WARNING if ack.tries == 1 else logging.DEBUG
+            log.log(
+                level, "offset %d failed, try %d: %s", ack.offset, ack.tries, error, extra=self._hands.fields, exc_info=error
+            )
+
+    def _is_bad(self, emitted: Emitted[Record]) -> bool:
+        """Whether it failed so often that it is not processed again. Raises BadRecordError where that ends the worker."""
+        tries = self._options.tries
+        if not tries or emitted.failures < tries:
+            return False
+        if self._options.bad_records == "fail":
+            raise BadRecordError(
+                f"record {emitted.offset} of shard {self._hands.shard.name} failed {tries} times: {emitted.reason};"
+                " to go past such records set bad_records to skip or dead-letter"
+            )
+        return True
+
+    def _bury(self, emitted: Emitted[Record], ack: Ack) -> None:
+        """It is not processed again: it goes where bad records go, and is tried again as long as it cannot."""
+        tries, shard = self._options.tries, self._hands.shard.name
+        if self._options.bad_records == "dead-letter":
+            assert self._dead_letters is not None
+            try:
+                self._dead_letters.bury(shard, emitted.record, emitted.reason, tries)
+            except Exception as error:  # noqa: BLE001 - whatever keeps Kafka from having it may be over
+                topic, fields = self._options.dead_letters, self._hands.fields
+                log.warning("record %d is not in topic %s yet: %s", emitted.offset, topic, error, extra=fields)
+                ack.fail(emitted.reason)
+                return
+        self.skipped += 1
+        self._processor.gone(emitted.offset)
+        ack()
+        log.error(
+            "record %d of shard %s failed %d times, and is %s: %s",
+            emitted.offset,
+            shard,
+            tries,
+            f"in topic {self._options.dead_letters}" if self._options.dead_letters else "passed over",
+            emitted.reason,
+            extra=self._hands.fields,
+        )
+
+    # --- from any thread -------------------------------------------------------------------------------------------------
+
+    def _settled(self, offset: Offset, attempt: int, reason: str | None) -> bool:
+        now = self._loop.time()
+        with self._lock:
+            if self._closed:
+                return False
+            if reason is None:
+                counts = self._ledger.ack(offset, attempt, now)
+            else:
+                counts = self._ledger.fail(offset, attempt, reason, now, limit=self._options.tries)
+            wake, self._asleep = counts and self._asleep, self._asleep and not counts
+        if wake:
+            self._wake()
+        return counts
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._hands.turned.set)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise

@@ -1,0 +1,61 @@
+"""What a user writes whose records are acknowledged one by one: a processor, and the acknowledgement that it is given.
+
+`delivery` calls both. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.processor import Checkpoint
+from shardherd.worker.records import Record
+
+
+class Ack:
+    """What becomes of one record. It may be kept, and called later from any thread.
+
+    `tries` counts how often the record was handed out, with this time.
+    """
+
+    __slots__ = ("_settle", "offset", "tries")
+
+    def __init__(self, offset: Offset, tries: int, settle: Callable[[Offset, int, str | None], bool]) -> None:
+        self.offset = offset
+        self.tries = tries
+        self._settle = settle
+
+    def __call__(self) -> bool:
+        """The record is done. False: it does not count any more, as it failed before, or the shard is somebody else's."""
+        return self._settle(self.offset, self.tries, None)
+
+    def fail(self, reason: str | BaseException = "") -> bool:
+        """The record is to be processed again. False as above."""
+        text = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
+        return self._settle(self.offset, self.tries, text or "no reason was given")
+
+
+class RecordProcessor:
+    """Processes the records of one shard, each of which is acknowledged. The shard's position is that of the lowest record that
+    is not."""
+
+    max_pending = 1000
+    """Most records that are pending, as the worker's options say; set before the first one."""
+
+    def initialize(self, shard: ShardId) -> Any:
+        """As of `Processor`."""
+
+    def process(self, record: Record, ack: Ack) -> Any:
+        """Begin with a record, or process it. Nothing is done before `ack()` is called, here or later; `ack.fail()`, or to
+        raise, has it processed again. Called serially, in the order of offsets but for records that failed.
+
+        A coroutine is not waited for: those of up to `max_pending` records run at once.
+        """
+        raise NotImplementedError
+
+    def gone(self, offset: Offset) -> None:
+        """The record failed too often, and is not given any more: for processors that keep something of each."""
+
+    def shutdown(self, checkpoint: Checkpoint) -> Any:
+        """Called last, once what was handed out is done or not waited for any longer. What is done is saved without it."""

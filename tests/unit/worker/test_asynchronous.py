@@ -1,0 +1,132 @@
+"""Asynchronous calls for the records of a shard, in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from shardherd.worker import AsyncOperator, Record
+from tests.unit.worker.scene import A, Scene, story
+
+
+class Lookup(AsyncOperator):
+    """Emits offsets. Element i takes i % 3 + 1 milliseconds, as in the specification's demo."""
+
+    pause = 1.0
+
+    def __init__(self, ordered: bool = True, **fails: Any) -> None:
+        self.ordered = ordered
+        self.emitted: list[int] = []
+        self.called: list[int] = []
+        self.slow: set[int] = fails.get("slow", set())
+        self.broken: dict[int, int] = fails.get("broken", {})
+        self.unwritable: dict[int, int] = fails.get("unwritable", {})
+
+    async def invoke(self, record: Record) -> list[int]:
+        self.called.append(record.offset)
+        await asyncio.sleep(1000.0 if record.offset in self.slow else (record.offset % 3 + 1) / 1000)
+        if self.broken.get(record.offset, 0) > 0:
+            self.broken[record.offset] -= 1
+            raise ConnectionError("away")
+        return [record.offset]
+
+    async def emit(self, result: int) -> None:
+        if self.unwritable.get(result, 0) > 0:
+            self.unwritable[result] -= 1
+            raise ConnectionError("the sink is away")
+        self.emitted.append(result)
+
+
+@pytest.mark.parametrize(
+    ("ordered", "expected"),
+    [(True, [[each] for each in range(10)]), (False, [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]])],
+    ids=["ordered", "unordered"],
+)
+def test_results_are_emitted_in_order_or_as_they_come(ordered: bool, expected: list[list[int]]) -> None:
+    lookup = Lookup(ordered)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 10)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 10)])
+        left = iter(lookup.emitted)
+        assert [sorted(islice(left, len(part))) for part in expected] == expected
+
+    story(body, factory=lambda: lookup, save_interval=1.0)
+
+
+def test_at_capacity_no_further_call_is_made_while_heartbeats_go_on_and_the_position_stays() -> None:
+    lookup = Lookup(slow={0})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 20)
+        scene.coordinator.assign((A, 1, 0))
+        await asyncio.sleep(100.0)
+        assert (lookup.called, lookup.emitted, scene.coordinator.checkpoints) == ([0, 1, 2, 3, 4], [], [])
+        assert scene.loop.time() - scene.coordinator.answered[-1] < 4.0
+
+    story(body, factory=lambda: lookup, max_pending=5)
+
+
+def test_a_call_is_tried_again_in_its_place_and_a_record_whose_calls_all_failed_comes_again() -> None:
+    lookup = Lookup(broken={1: 2, 3: 3})
+    lookup.retries = 2
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert lookup.emitted == [0, 1, 2, 4, 3]
+
+    story(body, factory=lambda: lookup, save_interval=1.0)
+
+
+def test_a_record_whose_results_are_not_emitted_comes_again() -> None:
+    lookup = Lookup(unwritable={1: 2})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert (lookup.emitted, lookup.called) == ([0, 2, 1], [0, 1, 2, 1, 1])
+
+    story(body, factory=lambda: lookup, save_interval=1.0)
+
+
+def test_a_timeout_fails_the_record_unless_something_stands_in_for_its_results() -> None:
+    class Stands(Lookup):
+        timeout = 1.0
+
+        def timed_out(self, record: Record) -> list[int]:
+            if record.offset == 2:
+                return super().timed_out(record)  # type: ignore[return-value]
+            return [-record.offset]
+
+    lookup = Stands(slow={1, 2})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 4)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: lookup.called.count(2) == 2)
+        assert lookup.emitted == [0, -1, 3]
+        lookup.slow.clear()
+        await scene.until(lambda: lookup.emitted == [0, -1, 3, 2])
+
+    story(body, factory=lambda: lookup)
+
+
+def test_a_shard_that_is_wanted_has_its_calls_cancelled_after_the_revoke_timeout() -> None:
+    lookup = Lookup(slow={2})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: lookup.emitted == [0, 1])
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+        assert scene.coordinator.checkpoints == [(A, 1, 2)]
+
+    story(body, factory=lambda: lookup, revoke_timeout=5.0)
