@@ -26,6 +26,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from shardherd.core.model.security import Security
 from shardherd.spark import driver_logs
 from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.network import guarded
@@ -97,6 +98,16 @@ def ranges_now(batch_id: int) -> BatchRanges:
             "know what it was given to read"
         )
     return ranges_of(_runtime.batch, _runtime.group_uid, batch_id, _running())
+
+
+def source_access() -> tuple[str, Security]:
+    """The brokers of the group's source, and how they are reached, for a sink that writes to them. Raises SessionError."""
+    if _runtime is None:
+        raise SessionError(
+            "the group's Kafka is known only where shardherd.spark.session() was called: call it first, or say where to write "
+            "by kafka.bootstrap.servers"
+        )
+    return _runtime.source_access
 
 
 def _running() -> Running | None:
