@@ -153,11 +153,9 @@ class _Store:
     def _positions(self) -> dict[str, Stored]:
         """Where the output stands; and for whom a grant is new, no older one writes from now on."""
         output = self._job.output
-        found, moving = self._kafka.look(output, self._ranges)
-        stale = {shard for shard, each in self._ranges.items() if shard in found and found[shard].epoch >= each.epoch}
-        opening = {
-            shard: self._kafka.begin_open(output, shard) for shard in self._ranges if shard in moving or shard not in stale
-        }
+        found, _ = self._kafka.look(output, self._ranges)
+        ours = {shard for shard, each in self._ranges.items() if shard in found and found[shard].epoch >= each.epoch}
+        opening = {shard: self._kafka.begin_open(output, shard) for shard in self._ranges if shard not in ours}
         commits = []
         for shard, wait in opening.items():
             transaction, each = wait(), self._ranges[shard]
