@@ -127,6 +127,11 @@ bench-rebalance: venv ## A join, a leave, growth and a death, against both of Ka
 bench-source: venv ## Our source against Spark's own Kafka source (ROWS=16000000).
 	@$(PY) -m benchmarks.source --rows $(ROWS)
 
+.PHONY: bench-sinks
+bench-sinks: venv ## The sinks that are exactly once against Spark's own writers (ROWS=400000).
+	@SHARDHERD_BENCH_JARS=$$($(PY) -c 'from dev.cluster.tools import Tools; print(Tools().spark_jars)') \
+		$(PY) -m benchmarks.sinks --rows $(if $(filter command line,$(origin ROWS)),$(ROWS),400000)
+
 .PHONY: bench-worker
 bench-worker: venv ## A worker against confluent-kafka's and kafka-python's consumers, with a trivial handler.
 	@benchmarks/environment

@@ -29,6 +29,7 @@ BESIDE: Mapping[str, str] = {
     "benchmarks/README.md": "benchmarks.md",
     "spark_apps/clickstream/README.md": "clickstream.md",
     "spark_apps/clicks-python/README.md": "clicks-python.md",
+    "spark_apps/outbox/README.md": "outbox.md",
 }
 """Pages outside of docs/, by their path in the repository, and what they are called in the site."""
 FROM: Mapping[str, str] = {name: path for path, name in BESIDE.items()}

@@ -24,7 +24,8 @@ from shardherd.local.schema import RefusedError, admitted
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "spark_apps/clickstream/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+    *sorted((ROOT / "spark_apps").glob("*/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 )
 Json = dict[str, Any]

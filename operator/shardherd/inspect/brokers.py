@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from shardherd.adapters.kafka.connection import MOST_ANSWER
 from shardherd.adapters.kafka.survey import Survey, TopicSurvey
 from shardherd.core.model.wording import count, some, verb
+from shardherd.core.planning.durability import durability
 from shardherd.inspect.checks import BAD, NOTE, OK, UNKNOWN, Check
 from shardherd.source.kafka.fetch_memory import FETCH_MEMORY
 
@@ -102,32 +103,9 @@ def _topic(topic: TopicSurvey, asked: Asked, wall: float) -> Iterator[Said]:
 
 
 def _replicas(topic: TopicSurvey, settings: Mapping[str, str]) -> Said:
-    have, least = topic.replicas, int(settings.get("min.insync.replicas", 0))
-    if topic.leaderless:
-        led = verb(topic.leaderless, "has", "have")
-        said = f"{count(topic.leaderless, 'partition')} {led} no leader, and can be neither read nor written"
-        return Said("replicas", BAD, said, "start the brokers that have them")
-    if least > have:
-        said = f"min.insync.replicas is {least}, and there are {have}: producers with acks=all cannot write"
-        return Said("replicas", BAD, said, "lower min.insync.replicas of the topic, or give it more replicas")
-    if topic.in_sync < least:
-        said = (
-            f"{topic.in_sync} of {have} are in sync, and min.insync.replicas is {least}: producers with acks=all cannot write"
-        )
-        return Said("replicas", BAD, said, "see which brokers are away, or behind")
-    if have == 1:
-        return Said("replicas", NOTE, "1 replica: what is written is lost with its broker's disk")
-    if topic.in_sync < have:
-        return Said("replicas", NOTE, f"{topic.in_sync} of {have} are in sync")
-    if not least:
-        return Said("replicas", OK, f"{have} replicas")
-    if least == 1:
-        said = f"min.insync.replicas is 1 of {have}: what one broker alone has is told to be written, and can be lost with it"
-        return Said("replicas", NOTE, said)
-    if least == have:
-        said = f"min.insync.replicas is {least} of {have}: while one broker is away, producers with acks=all cannot write"
-        return Said("replicas", NOTE, said)
-    return Said("replicas", OK, f"{have} replicas, of which producers with acks=all need {least}")
+    least = int(settings.get("min.insync.replicas", 0))
+    found = durability(topic.replicas, topic.in_sync, topic.leaderless, least)
+    return Said("replicas", found.level.value, found.said, found.remedy)
 
 
 def _retention(settings: Mapping[str, str], behind: float | None) -> Iterator[Said]:

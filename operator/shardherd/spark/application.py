@@ -26,6 +26,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from shardherd.core.model.security import Security
 from shardherd.spark import driver_logs
 from shardherd.spark.cells.build import Build, CellsError
 from shardherd.spark.cells.runner import CELL_PROPERTY
@@ -127,6 +128,16 @@ def run_cells_now(build: Build, trigger: str, *, available_now: bool) -> None:
             "spec.state.checkpoint, or start a query without state that reads all shards"
         )
     _runtime.run(build, {"availableNow": True} if available_now else {"processingTime": trigger})
+
+
+def source_access() -> tuple[str, Security]:
+    """The brokers of the group's source, and how they are reached, for a sink that writes to them. Raises SessionError."""
+    if _runtime is None:
+        raise SessionError(
+            "the group's Kafka is known only where shardherd.spark.session() was called: call it first, or say where to write "
+            "by kafka.bootstrap.servers"
+        )
+    return _runtime.source_access
 
 
 def _running() -> Running | None:

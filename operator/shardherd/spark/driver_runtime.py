@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 
 from shardherd.client import AsyncConsumerClient
 from shardherd.clock import boot_time
+from shardherd.core.model.security import Security
 from shardherd.source.kafka.batch_headers import event_times
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
@@ -155,6 +156,11 @@ class DriverRuntime(ABC, Generic[A]):
     @property
     def group_uid(self) -> str:
         return self._pod.session.group_uid
+
+    @property
+    def source_access(self) -> tuple[str, Security]:
+        """The brokers of the group's source, and how they are reached."""
+        return self._pod.bootstrap_servers, self._pod.security
 
     @abstractmethod
     def batch(self, cell: str | None) -> HandedBatch | None:

@@ -329,6 +329,39 @@ def test_two_sinks_of_one_table_need_names_of_their_own(database: Database) -> N
     assert {sink for (sink,) in database.run("SELECT sink FROM shardherd_positions")} == {"clicks", "clicks/late"}
 
 
+def test_tables_of_one_name_in_two_databases_are_two_and_one_is_known_however_it_is_spelled(database: Database) -> None:
+    shared = Writings()
+    database.run(f"CREATE SCHEMA {database.name}_other")
+    database.run(f'CREATE TABLE {database.name}_other.clicks (shard text, "offset" bigint, value text)')
+    other = f"{database.server.conninfo} options='-c search_path={database.name}_other'"
+    for conninfo in (database.conninfo, other):
+        one = make(conninfo, "clicks")
+        one.writings = shared
+        one.write_by(tasks(FIRST), SCHEMA, of(FIRST))
+    spelled = make(f"  {database.conninfo}  connect_timeout=9", "clicks")
+    spelled.writings = shared
+    with pytest.raises(SinkError, match="the table clicks was written in micro-batch 1 already"):
+        spelled.write_by(tasks(FIRST), SCHEMA, of(FIRST))
+    database.run(f"DROP SCHEMA {database.name}_other CASCADE")
+
+
+def test_a_user_who_may_create_nothing_writes_where_the_positions_are_there_and_is_told_where_not(database: Database) -> None:
+    database.run("DROP ROLE IF EXISTS writer")
+    database.run("CREATE ROLE writer")
+    database.run(f"GRANT USAGE ON SCHEMA {database.name} TO writer")
+    database.run("GRANT SELECT, INSERT ON clicks TO writer")
+    limited = f"{database.server.conninfo} options='-c search_path={database.name} -c role=writer'"
+    with pytest.raises(TableError, match="shardherd_positions does not exist, and this user may not create it: create it as"):
+        make(limited, "clicks").write_by(tasks(FIRST), SCHEMA, of(FIRST))
+    database.sink().write_by(tasks({}), SCHEMA, of({}))  # makes it
+    database.run("GRANT SELECT, INSERT, UPDATE, DELETE ON shardherd_positions TO writer")
+    make(limited, "clicks").write_by(tasks(FIRST), SCHEMA, of(FIRST, run="run-w"))
+
+    assert database.rows() == once(FIRST)
+    database.run("DROP OWNED BY writer")
+    database.run("DROP ROLE writer")
+
+
 def test_a_row_that_is_of_no_record_of_the_micro_batch_is_refused(database: Database) -> None:
     with pytest.raises(StrangeRowsError, match="has shard 'clicks/0' and offset 20, which is no record of this"):
         database.sink().write_by(tasks({A: (0, 21, 1)}), SCHEMA, of(FIRST))

@@ -1,8 +1,9 @@
 """The application whose sink is one of shardherd.spark.sinks, and which a test stops at the steps of a micro-batch.
 
-TEST_TABLE is a Delta table, or a table of the PostgreSQL at TEST_POSTGRESQL. While the file `<step>-<run>` exists in TEST_SINK
-it waits there, and says so by `at-<step>-<run>`: `before-commit` (files are written, no position is; Delta only), or
-`after-commit`. It notes in `ranges-<run>` what each micro-batch was told to have.
+TEST_TABLE is a Delta table, a table of the PostgreSQL at TEST_POSTGRESQL, or with TEST_KAFKA a topic. While the file
+`<step>-<run>` exists in TEST_SINK it waits there, and says so by `at-<step>-<run>`: `before-commit` (files are written, no
+position is; in Kafka nothing is written, but the positions are read; not in PostgreSQL), or `after-commit`. It notes in
+`ranges-<run>` what each micro-batch was told to have.
 """
 
 import json
@@ -37,6 +38,11 @@ def stopping(commit: Callable[..., Any]) -> Callable[..., Any]:
 def made() -> Callable[[DataFrame, int], None]:
     if server := os.environ.get("TEST_POSTGRESQL"):
         return sinks.postgresql(f"{server} options='-c test.run={RUN}'", os.environ["TEST_TABLE"])
+    if os.environ.get("TEST_KAFKA"):
+        from shardherd.spark.sinks import kafka_topic
+
+        kafka_topic._Store.write = stopping(kafka_topic._Store.write)  # type: ignore[method-assign]
+        return sinks.kafka(os.environ["TEST_TABLE"])
     from deltalake import DeltaTable
 
     DeltaTable.create_write_transaction = stopping(DeltaTable.create_write_transaction)  # type: ignore[method-assign]

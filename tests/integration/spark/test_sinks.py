@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from deltalake import DeltaTable
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
 
 from dev.cluster.postgresql import PostgreSQL
 from tests.harness.long import long
@@ -102,6 +105,72 @@ def test_a_delta_table_has_each_record_once(site: Site, coordinator: ScriptedCoo
         return Counter((row["shard"], row["offset"]) for row in found)
 
     each_record_once(site, coordinator, topic, rows, lambda driver: Step(site, driver, "before-commit"), TEST_TABLE=str(table))
+
+
+def committed(bootstrap: str, topic: str) -> list[Any]:
+    """The records of a topic of three partitions, as a consumer reads them that reads committed ones."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False)
+    try:
+        parts = [TopicPartition(topic, number) for number in range(3)]
+        consumer.assign(parts)
+        consumer.seek_to_beginning(*parts)
+        ends = consumer.end_offsets(parts)
+        found: list[Any] = []
+        while any(consumer.position(part) < ends[part] for part in parts):
+            for batch in consumer.poll(timeout_ms=200).values():
+                found += batch
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def output(site: Site, topic: str) -> str:
+    """A topic of three partitions to write to."""
+    admin = KafkaAdminClient(bootstrap_servers=site.bootstrap)
+    admin.create_topics([NewTopic(f"{topic}-out", 3, 1)])
+    admin.close()
+    return f"{topic}-out"
+
+
+@long
+def test_a_topic_has_each_record_once(site: Site, coordinator: ScriptedCoordinator, topic: str, output: str) -> None:
+    def rows() -> Counter[tuple[str, int]]:
+        texts = (each.value.decode().split(":") for each in committed(site.bootstrap, output))
+        return Counter((f"{topic}/{partition}", int(offset)) for partition, offset in texts)
+
+    each_record_once(
+        site,
+        coordinator,
+        topic,
+        rows,
+        lambda driver: Step(site, driver, "before-commit"),
+        TEST_TABLE=output,
+        TEST_KAFKA="yes",
+    )
+
+
+@long
+def test_the_outbox_application_writes_each_paid_order_once(
+    site: Site, coordinator: ScriptedCoordinator, topic: str, output: str
+) -> None:
+    folder = Path(__file__).parents[3] / "spark_apps" / "outbox"
+    application = site.folder / "outbox.py"
+    application.write_text((folder / "app.py").read_text().replace('"paid-orders"', repr(output)))
+    driver = site.start("clicks-0", 1, "a-token", TEST_APPLICATION=str(application))
+    warm(coordinator, driver)
+    coordinator.grant("clicks-0", *(f"{topic}/{number}" for number in range(4)))
+    producer = KafkaProducer(bootstrap_servers=site.bootstrap, acks="all")
+    for number in range(40):
+        order = {"id": f"o{number // 2}", "state": ("open", "paid")[number % 2], "cents": number}
+        producer.send(topic, value=json.dumps(order).encode(), partition=number % 4)
+    producer.close()
+    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 40, "all is durable")
+
+    found = {each.key: json.loads(each.value) for each in committed(site.bootstrap, output)}
+    assert len(committed(site.bootstrap, output)) == 20
+    assert found == {b"o%d" % number: {"id": f"o{number}", "state": "paid", "cents": 2 * number + 1} for number in range(20)}
+    assert driver.terminate() == 0
 
 
 class Insert:

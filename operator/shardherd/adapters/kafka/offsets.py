@@ -17,9 +17,9 @@ from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
 
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
-from shardherd.adapters.kafka.coordinators import TRANSACTION, ask_coordinator
 from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
+from shardherd.source.kafka.coordinators import TRANSACTION, ask_coordinator
 from shardherd.source.kafka.partitions import partition_of, shard_of
 
 TAKE_OVER_TIMEOUT = 15.0

@@ -11,10 +11,10 @@ from kafka.protocol.admin import DescribeGroupsRequest
 
 from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
-from shardherd.adapters.kafka.coordinators import ask_coordinator
 from shardherd.adapters.kafka.times import RecordTimes
 from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
 from shardherd.ports import Discovered, SourceUnavailableError
+from shardherd.source.kafka.coordinators import ask_coordinator
 from shardherd.source.kafka.partitions import partition_of, shard_of
 
 MEMBERS_TIMEOUT = 10.0

@@ -22,7 +22,11 @@ from shardherd.source.compiled import machine_code
 from shardherd.source.compiled.machine_code import Library
 from shardherd.source.compiled.processors import Processor, shipped
 
-LIBRARIES = ("shardherd.source.decoding.compiled_records", "shardherd.source.values.compiled_values")
+LIBRARIES = (
+    "shardherd.source.decoding.compiled_records",
+    "shardherd.source.encoding.compiled_writing",
+    "shardherd.source.values.compiled_values",
+)
 """Modules whose LIBRARIES are what can be compiled."""
 
 _CHILD = "--in-this-process"

@@ -1,19 +1,21 @@
-"""Sinks that write each record once, for `foreachBatch` in a ConsumerGroup: `delta` and `postgresql`.
+"""Sinks that write each record once, for `foreachBatch` in a ConsumerGroup: `delta`, `kafka` and `postgresql`.
 
-Both keep the position of every shard beside the rows, and change them together. Which records a micro-batch has they learn by
+All keep the position of every shard beside the rows, and change them together. Which records a micro-batch has they learn by
 `shardherd.spark.ranges`; with it you can make a sink of your own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shardherd.core.model.security import Security
     from shardherd.spark.sinks.delta_table import DeltaSink
+    from shardherd.spark.sinks.kafka_topic import KafkaSink
     from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
 
-__all__ = ["delta", "postgresql"]
+__all__ = ["delta", "kafka", "postgresql"]
 
 
 def delta(
@@ -54,6 +56,84 @@ def delta(
         storage_options=dict(storage_options or {}),
         accept_gaps=accept_gaps,
     )
+
+
+def kafka(
+    topic: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    name: str = "",
+    group_id: str = "",
+    compression: str = "none",
+    transaction_timeout: float = 300.0,
+    accept_gaps: bool = False,
+) -> KafkaSink:
+    """A sink that writes records to a topic: `records.writeStream.foreachBatch(kafka("events"))`.
+
+    **What it guarantees.** A consumer with `isolation.level=read_committed` reads each record once: whatever task, executor,
+    driver, operator or broker is killed, whenever; though a task or a micro-batch is run again, or a shard moves while it is
+    written; though a consumer that was paused goes on after its shards have moved; though nobody learns whether a commit has
+    happened. One transaction has a shard's records and its position, which is the offset of the source's partition in the Kafka
+    group `shardherd.<group UID>.<topic>` (with a name `.<name>` behind it, or `group_id`). Each shard has a transactional id of
+    its own, that group's with `.<shard>` behind it: whoever writes next fences all that wrote before, and reads the position
+    then. The sink's position wins over the group's checkpoint: what is below it is left out.
+
+    **What it does not.** Who reads uncommitted records sees those of aborted transactions, too. Shards become visible one by
+    one, not a micro-batch as a whole. It knows records by their shard and offset: a record that was produced twice is two
+    records. A checkpoint that is forced back writes nothing a second time. Kafka forgets positions of shards that were not
+    written for `offsets.retention.minutes`; then the group's checkpoint alone says where the shard goes on.
+
+    The DataFrame must have the source's columns `shard` and `offset`, and `value`; it may have `key`, `partition`, `headers`
+    and `timestamp`, and nothing else. A record goes to its partition, or its key's as Kafka's own clients place it. `options`
+    say where the topic is, as those of the source: `kafka.bootstrap.servers`, `kafka.security.protocol` and so on; without
+    them it is the group's own cluster. In another one a topic with the name and the partitions of the source's must be there.
+    `compression` is none, gzip, lz4 or zstd. After `transaction_timeout` seconds brokers abort what was begun and not ended.
+    With `accept_gaps` a micro-batch may begin above the sink's position, which is an error otherwise. Raises SinkError,
+    KafkaSettingError.
+    """
+    from shardherd.source.encoding.record_encoding import COMPRESSIONS
+    from shardherd.spark.sinks.kafka_topic import KafkaSink
+    from shardherd.spark.sinks.positions import SinkError
+
+    if compression not in COMPRESSIONS:
+        raise SinkError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
+    if not transaction_timeout > 0:
+        raise SinkError(f"transaction_timeout must be a number of seconds above 0, not {transaction_timeout!r}")
+    return KafkaSink(
+        topic,
+        _access(dict(options or {})),
+        name=name,
+        group_id=group_id,
+        compression=compression,
+        transaction_timeout=transaction_timeout,
+        accept_gaps=accept_gaps,
+    )
+
+
+def _access(options: dict[str, str]) -> Callable[[], tuple[str, Security]]:
+    """Where to write, and how to get there: the group's own cluster, or what the options say. Raises KafkaSettingError."""
+    from shardherd.source.security import kafka_settings
+
+    if not options:
+        from shardherd.spark.application import source_access
+
+        return source_access
+    given = {}
+    for key, text in options.items():
+        name = key.lower().removeprefix("kafka.")
+        if not key.lower().startswith("kafka.") or name == "client.rack":
+            raise kafka_settings.KafkaSettingError(
+                f"option {key} has no meaning here: options are kafka.bootstrap.servers and so on"
+            )
+        kafka_settings.check(name)
+        given[name] = text
+    servers = given.pop("bootstrap.servers", "")
+    if not servers:
+        raise kafka_settings.KafkaSettingError(
+            "option kafka.bootstrap.servers is missing: give it, or no options at all to write to the group's own cluster"
+        )
+    security = kafka_settings.security_of(given)
+    return lambda: (servers, security)
 
 
 def postgresql(

@@ -159,8 +159,11 @@ def statistics(about: pq.FileMetaData) -> dict[str, Any]:
         filled: list[Any] = [each for each in groups if each.num_values]
         if not filled or not all(each.has_min_max for each in filled):
             continue
-        least = _bound(min(each.min for each in filled), up=False)
-        most = _bound(max(each.max for each in filled), up=True)
+        try:
+            least = _bound(min(each.min for each in filled), up=False)
+            most = _bound(max(each.max for each in filled), up=True)
+        except (OverflowError, ValueError):  # a time or a day that Python has none of, as after the year 9999
+            continue
         if least is not None and most is not None:
             low[name], high[name] = least, most
     return {"numRecords": about.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}

@@ -143,7 +143,8 @@ class DeltaSink:
         if not ranges:
             return
         about = f"the Delta table {self.table}" + (f" by the sink {self.name!r}" if self.name else "")
-        self.writings.write(about, _Store(self, table, writer, stored, ranges), ranges, accept_gaps=self.accept_gaps)
+        store = _Store(self, table, writer, stored, ranges)
+        self.writings.write(about, store, ranges, accept_gaps=self.accept_gaps, key=f"{table.table_uri} {self.name}")
 
     def app_id(self, ranges: BatchRanges, shard: str) -> str:
         """The application id of a shard's transactions: no other group, and no other sink of this one, has the same."""

@@ -1,6 +1,6 @@
 """Writes a micro-batch to a store so that each record stands there once, whatever was tried before and whoever tries too.
 
-`delta` and `postgresql` call `Writings.write` with their store, which calls `write_once`. It reads the positions, has the
+The sinks call `Writings.write` with their store, which calls `write_once`. It reads the positions, has the
 rest written, and tries again from new positions when somebody else was faster, or when nobody knows whether a commit has
 happened: the positions tell. It starts no Spark job and knows no table; what is still to be written is decided by
 `positions`.
@@ -63,9 +63,9 @@ class Writings:
     def __init__(self) -> None:
         self._last: dict[str, Running] = {}
 
-    def check(self, sink: str, ranges: BatchRanges) -> None:
+    def check(self, sink: str, ranges: BatchRanges, key: str = "") -> None:
         """Raises SinkError if this sink has been written in this micro-batch already."""
-        if self._last.get(sink) == Running(ranges.run, ranges.batch_id):
+        if self._last.get(key or sink) == Running(ranges.run, ranges.batch_id):
             raise SinkError(
                 f"{sink} was written in micro-batch {ranges.batch_id} already, so that it has the positions of its end: write "
                 "one DataFrame to it (unionByName joins two), or give each sink a name of its own by name=..."
@@ -75,11 +75,14 @@ class Writings:
         """This sink has all of this micro-batch."""
         self._last[sink] = Running(ranges.run, ranges.batch_id)
 
-    def write(self, sink: str, store: Store, ranges: BatchRanges, *, accept_gaps: bool) -> None:
-        """`write_once`, to a sink that was not written in this micro-batch yet. Raises SinkError too if it was."""
-        self.check(sink, ranges)
+    def write(self, sink: str, store: Store, ranges: BatchRanges, *, accept_gaps: bool, key: str = "") -> None:
+        """`write_once`, to a sink that was not written in this micro-batch yet. Raises SinkError too if it was.
+
+        `key` is what no other sink has, if `sink`, as errors call it, is not.
+        """
+        self.check(sink, ranges, key)
         write_once(store, ranges, accept_gaps=accept_gaps)
-        self.done(sink, ranges)
+        self.done(key or sink, ranges)
 
 
 WRITINGS = Writings()

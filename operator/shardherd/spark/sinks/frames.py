@@ -1,19 +1,23 @@
 """What a sink asks of a DataFrame before it writes: the columns by which its rows are known, and types that it can write.
 
-`delta` and `postgresql` call it on the driver, also for the rows that are left to write. It starts no job.
+All sinks call it on the driver, also for the rows that are left to write. It starts no job.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from shardherd.spark.sinks.positions import SinkError
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ShardId
+from shardherd.spark.sinks.positions import Pending, SinkError
 from shardherd.spark.sinks.rows import OFFSET, SHARD
+from shardherd.spark.task_planning import plan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,6 +58,19 @@ def stored_columns(schema: StructType, leave_out: Collection[str]) -> StructType
 def still_wanted(frame: DataFrame, wanted: Collection[str], ranges: Collection[str]) -> DataFrame:
     """The rows of these shards: of those that the sink has as a whole, none is even sent to the workers."""
     return frame if len(wanted) == len(ranges) else frame.where(functions.col(SHARD).isin(*wanted))
+
+
+def shard_by_shard(frame: DataFrame, wanted: Mapping[str, Pending], ranges: Collection[str]) -> DataFrame:
+    """The rows with all of each shard in one task: a position can be moved only when all rows below it are there."""
+    slots = frame.sparkSession.sparkContext.defaultParallelism
+    fresh = still_wanted(frame, wanted, ranges)
+    tasks = plan_tasks({ShardId(shard): ReadRange(each.start, each.stop, 0) for shard, each in wanted.items()}, slots)
+    if len(tasks) == 1:
+        return fresh.coalesce(1)
+    task_of = {part.shard: number for number, task in enumerate(tasks) for part in task}
+    literals = (functions.lit(each) for each in chain.from_iterable(sorted(task_of.items())))
+    number = functions.create_map(*literals)[functions.col(SHARD)]
+    return fresh.repartitionById(len(tasks), functions.coalesce(number, functions.lit(0)))
 
 
 def refused(fields: Sequence[StructField], why: str) -> ColumnsError:

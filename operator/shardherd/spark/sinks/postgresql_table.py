@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from psycopg import errors, sql
-from pyspark.sql import functions
+from psycopg import Connection, errors, sql
+from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -31,16 +30,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shardherd.core.consumer.tracker import ReadRange
-from shardherd.core.model.nouns import ShardId
 from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings
-from shardherd.spark.sinks.frames import ColumnsError, refused, still_wanted, stored_columns
+from shardherd.spark.sinks.frames import ColumnsError, refused, shard_by_shard, stored_columns
 from shardherd.spark.sinks.positions import Pending, Stored, TableError
 from shardherd.spark.sinks.postgresql_rows import WRITTEN_DDL, CopyJob, connected, copy_rows, move, name_of, parameters
-from shardherd.spark.sinks.rows import SHARD
-from shardherd.spark.task_planning import plan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,7 +96,8 @@ class PostgreSQLSink:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
 
         def by_tasks(job: CopyJob) -> Iterable[Sequence[Any]]:
-            return map_in_arrow(shard_by_shard(frame, job), lambda batches: copy_rows(batches, job), WRITTEN_DDL).collect()
+            rows = shard_by_shard(frame, job.wanted, job.ranges)
+            return map_in_arrow(rows, lambda batches: copy_rows(batches, job), WRITTEN_DDL).collect()
 
         self.write_by(by_tasks, frame.schema, ranges)
 
@@ -117,7 +113,13 @@ class PostgreSQLSink:
             return
         about = f"the table {self.table}" + (f" by the sink {self.name!r}" if self.name else "")
         store = _Store(self, writer, tuple(stored.names), ranges)
-        self.writings.write(about, store, ranges, accept_gaps=self.accept_gaps)
+        self.writings.write(about, store, ranges, accept_gaps=self.accept_gaps, key=f"{self.database} {self.sink}")
+
+    @property
+    def database(self) -> str:
+        """Which one it is, however `conninfo` spells that."""
+        said = conninfo_to_dict(self.conninfo)
+        return " ".join(f"{name}={said.get(name, '')}" for name in ("host", "hostaddr", "port", "dbname", "options", "service"))
 
     @property
     def sink(self) -> str:
@@ -141,11 +143,25 @@ class PostgreSQLSink:
                     f"the table {self.table} has no column {missing[0]!r} (it has {', '.join(has)}): add it to the table, "
                     "drop it from the DataFrame, or name it in leave_out"
                 )
+            self._look_for_positions(connection)
+
+    def _look_for_positions(self, connection: Connection[tuple[Any, ...]]) -> None:
+        """Whether their table is there, or else make it: only that needs the right to."""
+        positions = name_of(self.positions)
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(positions))
+        except errors.UndefinedTable:
             try:
                 with connection.transaction():
-                    connection.execute(sql.SQL(POSITIONS).format(positions=name_of(self.positions)))
+                    connection.execute(sql.SQL(POSITIONS).format(positions=positions))
             except (errors.UniqueViolation, errors.DuplicateTable):
                 pass  # another consumer has made it at the same moment
+            except errors.InsufficientPrivilege as error:
+                raise TableError(
+                    f"the table of positions {self.positions} does not exist, and this user may not create it: create it as"
+                    " docs/sinks.md says, and give this user SELECT, INSERT, UPDATE and DELETE on it"
+                ) from error
 
 
 class _Store:
@@ -192,16 +208,3 @@ class _Store:
         return CopyJob(
             sink.conninfo, sink.table, sink.positions, sink.sink, ranges.group, self._columns, dict(ranges), dict(wanted)
         )
-
-
-def shard_by_shard(frame: DataFrame, job: CopyJob) -> DataFrame:
-    """The rows with all of each shard in one task: a position can be moved only when all rows below it are there."""
-    slots = frame.sparkSession.sparkContext.defaultParallelism
-    fresh = still_wanted(frame, job.wanted, job.ranges)
-    tasks = plan_tasks({ShardId(shard): ReadRange(each.start, each.stop, 0) for shard, each in job.wanted.items()}, slots)
-    if len(tasks) == 1:
-        return fresh.coalesce(1)
-    task_of = {part.shard: number for number, task in enumerate(tasks) for part in task}
-    literals = (functions.lit(each) for each in chain.from_iterable(sorted(task_of.items())))
-    number = functions.create_map(*literals)[functions.col(SHARD)]
-    return fresh.repartitionById(len(tasks), functions.coalesce(number, functions.lit(0)))

@@ -285,6 +285,19 @@ def test_two_sinks_of_one_table_need_names_of_their_own(tmp_path: Path) -> None:
     assert position(tmp_path, A, "late") == 20
 
 
+def test_a_second_sink_of_one_table_is_known_however_its_address_is_spelled(tmp_path: Path) -> None:
+    shared = Writings()
+    sink(tmp_path).write_by(tasks({}), SCHEMA, of({}))  # makes the table
+    for number, table in enumerate((f"{tmp_path}/table", f"{tmp_path}/./table/", f"file://{tmp_path}/table")):
+        again = delta(table)
+        again.writings = shared
+        if not number:
+            again.write_by(tasks(FIRST), SCHEMA, of(FIRST))
+            continue
+        with pytest.raises(SinkError, match="was written in micro-batch 1 already"):
+            again.write_by(tasks(FIRST), SCHEMA, of(FIRST))
+
+
 def test_a_row_that_is_of_no_record_of_the_micro_batch_is_refused(tmp_path: Path) -> None:
     strange = {A: (0, 21, 1)}
     with pytest.raises(StrangeRowsError, match="a row has shard 'clicks/0' and offset 20, which is no record of this"):
@@ -425,6 +438,25 @@ def test_statistics_bound_what_they_can_bound_exactly(tmp_path: Path) -> None:
         "minValues": {"number": -7, "text": "a", "moment": "2026-01-02T03:04:05.678Z", "day": "2025-01-02"},
         "maxValues": {"number": 3, "text": "ü", "moment": "2026-01-02T03:04:05.679Z", "day": "2026-01-02"},
         "nullCount": {"number": 1, "text": 0, "long": 0, "moment": 1, "day": 1, "real": 0, "none": 3},
+    }
+
+
+def test_times_after_the_year_9999_have_no_bounds_and_are_written(tmp_path: Path) -> None:
+    late = pa.array([300_000_000_000_000_000, 0], pa.timestamp("us", "UTC"))
+    last = pa.array([253_402_300_799_999_999, 0], pa.timestamp("us", "UTC"))
+    days = pa.array([4_000_000, 0], pa.int32()).cast(pa.date32())
+    import pyarrow.parquet as pq
+
+    about: list[Any] = []
+    pq.write_table(
+        pa.table({"late": late, "last": last, "day": days, "number": [1, 2]}), tmp_path / "file", metadata_collector=about
+    )
+
+    assert statistics(about[0]) == {
+        "numRecords": 2,
+        "minValues": {"number": 1},
+        "maxValues": {"number": 2},
+        "nullCount": {"late": 0, "last": 0, "day": 0, "number": 0},
     }
 
 

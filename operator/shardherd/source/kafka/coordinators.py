@@ -1,17 +1,15 @@
 """Requests to the broker that coordinates a group or a transactional id, retried while it moves or loads.
 
-Used by this package only, on kafka-python's loop.
+Used by the operator's adapter and by the Kafka sink, on kafka-python's loop: whoever asks brings a `Wire`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import kafka.errors as errors
 from kafka.protocol.metadata import FindCoordinatorRequest
-
-from shardherd.adapters.kafka.connection import Wire
 
 GROUP, TRANSACTION = 0, 1
 
@@ -20,6 +18,25 @@ RETRY_FIRST, RETRY_MAX = 0.01, 0.2
 
 _MOVED = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)
 _BUSY = (errors.CoordinatorLoadInProgressError, errors.ConcurrentTransactionsError, errors.UnstableOffsetCommitError)
+
+
+class Wire(Protocol):
+    """How requests are sent, and the time by which the work must end.
+
+    `coordinators` remembers, for all work on a connection, which broker coordinates a (kind, key).
+    """
+
+    coordinators: dict[tuple[int, str], int]
+
+    async def send(self, request: Any, node: int | str | None = None) -> Any:
+        """The response to a request, from that broker or any. Raises a KafkaError."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def expired(self, after: float = 0.0) -> bool:
+        """Whether the time is over, or will be in so many seconds."""
+        ...
 
 
 async def ask_coordinator(

@@ -1,0 +1,227 @@
+"""Writes micro-batches to a topic so that each record stands there once. `shardherd.spark.sinks.kafka`.
+
+On the driver: it checks DataFrame and topic, keeps older holders out, reads the positions, and has each shard written by one
+task (`kafka_rows`), in a transaction of its own. It writes no rows; whether some are still to be written, `positions` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from shardherd.core.model.nouns import ShardId
+from shardherd.core.model.security import Security
+from shardherd.core.planning.durability import Level
+from shardherd.source.kafka.partitions import partition_of
+from shardherd.spark.running_batch import BatchRanges
+from shardherd.spark.sinks.arrow_map import map_in_arrow
+from shardherd.spark.sinks.exactly_once import TRIES, WRITINGS, ConflictError, Writings
+from shardherd.spark.sinks.frames import ColumnsError, shard_by_shard, stored_columns
+from shardherd.spark.sinks.kafka_rows import WRITTEN_DDL, WriteJob, all_of, connection, opened, write_records
+from shardherd.spark.sinks.kafka_transactions import Output, Transactions
+from shardherd.spark.sinks.positions import Pending, Stored, TableError
+from shardherd.spark.sinks.rows import OFFSET, SHARD
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+_TEXT: tuple[type[DataType], ...] = (StringType, BinaryType)
+_WHOLE: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
+
+COLUMNS: Mapping[str, tuple[type[DataType], ...]] = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "partition": _WHOLE,
+    "headers": (ArrayType,),
+    "timestamp": (TimestampType,),
+}
+"""What a record of Kafka is made of, and the types that it may have."""
+
+Writer = Callable[[WriteJob], Iterable[Sequence[Any]]]
+"""Has all tasks write their rows; what comes back are the values of `kafka_rows.WRITTEN`, in its order."""
+
+
+@dataclass(slots=True, eq=False)
+class KafkaSink:
+    """As `shardherd.spark.sinks.kafka`, which makes it. `access`: the brokers and how they are reached, once they are known."""
+
+    topic: str
+    access: Callable[[], tuple[str, Security]] = field(repr=False)
+    name: str = ""
+    group_id: str = ""
+    compression: str = "none"
+    transaction_timeout: float = 300.0
+    accept_gaps: bool = False
+    writings: Writings = WRITINGS
+    _looked: bool = field(default=False, repr=False)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """What foreachBatch calls."""
+        from shardherd.spark import ranges
+
+        self.write(frame, ranges(batch_id))
+
+    def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
+        """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
+
+        def by_tasks(job: WriteJob) -> Iterable[Sequence[Any]]:
+            rows = shard_by_shard(frame, job.wanted, job.ranges)
+            return map_in_arrow(rows, lambda batches: write_records(batches, job), WRITTEN_DDL).collect()
+
+        self.write_by(by_tasks, frame.schema, ranges)
+
+    def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
+        """As `write`, with the rows and the types that `writer` knows."""
+        columns = record_columns(schema)
+        if not ranges:
+            return
+        servers, security = self.access()
+        kafka = connection(servers, security)
+        partitions = self._look(kafka, servers, ranges)
+        output = Output(self.topic, self.output_group(ranges), self.transaction_timeout)
+        job = WriteJob(servers, security, output, partitions, self.compression, columns, dict(ranges), {})
+        about = f"the topic {self.topic}" + (f" by the sink {self.name!r}" if self.name else "")
+        key = f"{','.join(sorted(servers.split(',')))} {output.group} {self.topic}"
+        self.writings.write(about, _Store(kafka, job, writer, ranges), ranges, accept_gaps=self.accept_gaps, key=key)
+
+    def output_group(self, ranges: BatchRanges) -> str:
+        """The Kafka group whose offsets are this sink's positions."""
+        return self.group_id or ".".join(filter(None, ("shardherd", ranges.group, self.topic, self.name)))
+
+    def _look(self, kafka: Transactions, servers: str, ranges: BatchRanges) -> int:
+        """How many partitions the topic has; and, the first time, what is wrong with it and with those of the source."""
+        partitions = kafka.partitions(self.topic)
+        if not partitions:
+            raise TableError(f"Kafka at {servers} has no topic {self.topic!r}: create it, with as many partitions as you want")
+        if self._looked:
+            return partitions
+        read: dict[str, int] = {}
+        for topic, number in (partition_of(ShardId(shard)) for shard in ranges):
+            read[topic] = max(read.get(topic, 0), number + 1)
+        for topic, wanted in read.items():
+            if kafka.partitions(topic) < wanted:
+                raise TableError(
+                    f"Kafka at {servers} has no topic {topic!r} with {wanted} partitions, as the source has it. The"
+                    " positions of this sink are offsets of the source's partitions, and Kafka takes none of others:"
+                    " write to the cluster that is read, or make a topic of this name there, which stays empty"
+                )
+        found = kafka.durability(self.topic)
+        if found.level is Level.BAD:
+            raise TableError(f"the topic {self.topic}: {found.said}; {found.remedy}")
+        if found.level is Level.NOTE:
+            log.warning("the topic %s: %s", self.topic, found.said)
+        self._looked = True
+        return partitions
+
+
+class _Store:
+    """The topic as `exactly_once` sees it, for one micro-batch."""
+
+    def __init__(self, kafka: Transactions, job: WriteJob, writer: Writer, ranges: BatchRanges) -> None:
+        self._kafka = kafka
+        self._job = job
+        self._writer = writer
+        self._ranges = {ShardId(shard): each for shard, each in ranges.items()}
+
+    def positions(self) -> Mapping[str, Stored]:
+        for left in reversed(range(TRIES)):
+            try:
+                return self._positions()
+            except ConflictError as error:
+                if not left:
+                    raise
+                log.warning("reading the sink's positions again: %s", error)
+        raise AssertionError("unreachable")
+
+    def _positions(self) -> dict[str, Stored]:
+        """Where the output stands; and for whom a grant is new, no older one writes from now on."""
+        output = self._job.output
+        found, _ = self._kafka.look(output, self._ranges)
+        ours = {shard for shard, each in self._ranges.items() if shard in found and found[shard].epoch >= each.epoch}
+        opening = {shard: self._kafka.begin_open(output, shard) for shard in self._ranges if shard not in ours}
+        commits = []
+        for shard, wait in opening.items():
+            transaction, each = wait(), self._ranges[shard]
+            stood = transaction.stood or Stored(each.start)
+            if stood.epoch < each.epoch:
+                stood = Stored(stood.position, each.epoch)
+                commits.append(self._kafka.begin_commit(output, transaction, stood))
+            found[shard] = stood
+        all_of(commits)
+        return {str(shard): each for shard, each in found.items()}
+
+    def write(self, wanted: Mapping[str, Pending]) -> None:
+        job = WriteJob(
+            self._job.bootstrap_servers,
+            self._job.security,
+            self._job.output,
+            self._job.partitions,
+            self._job.compression,
+            self._job.columns,
+            self._job.ranges,
+            dict(wanted),
+        )
+        told = list(self._writer(job))
+        conflicts = [conflict for _, conflict in told if conflict is not None]
+        if conflicts:
+            raise ConflictError(f"a part of the micro-batch was not written to {job.output.topic}: {conflicts[0]}")
+        # No row was made of their records, but they are done with.
+        empty = sorted(set(wanted) - {shard for shard, _ in told})
+        opening = {shard: self._kafka.begin_open(job.output, ShardId(shard)) for shard in empty}
+        commits = []
+        for shard, wait in opening.items():
+            transaction = opened(wait, wanted[shard])
+            stored = Stored(wanted[shard].stop, wanted[shard].epoch)
+            commits.append(self._kafka.begin_commit(job.output, transaction, stored))
+        all_of(commits)
+
+
+def record_columns(schema: StructType) -> tuple[str, ...]:
+    """The columns that make a record. Raises ColumnsError."""
+    stored_columns(schema, ())
+    names = [name for name in schema.names if name not in (SHARD, OFFSET)]
+    if "value" not in names:
+        raise ColumnsError(
+            "the DataFrame has no column 'value', which a record of Kafka is made of: make one, for example by "
+            "to_json(struct(...)).alias('value')"
+        )
+    for name in names:
+        if name not in COLUMNS:
+            raise ColumnsError(
+                f"the column {name!r} has no place in a record of Kafka, which has {', '.join(COLUMNS)}: put it into the "
+                "value, for example by to_json(struct(...)), or drop it"
+            )
+        kind = schema[name].dataType
+        if not isinstance(kind, COLUMNS[name]) or (isinstance(kind, ArrayType) and not _headers(kind)):
+            wanted = "array<struct<key:string,value:binary>>" if name == "headers" else _types(COLUMNS[name])
+            raise ColumnsError(f"the column {name!r} is {kind.simpleString()}, and must be {wanted}: cast it")
+    return tuple(names)
+
+
+def _headers(kind: ArrayType) -> bool:
+    each = kind.elementType
+    return isinstance(each, StructType) and [(field.name, type(field.dataType)) for field in each.fields] == [
+        ("key", StringType),
+        ("value", BinaryType),
+    ]
+
+
+def _types(kinds: Iterable[type[DataType]]) -> str:
+    return " or ".join(kind().simpleString() for kind in kinds)

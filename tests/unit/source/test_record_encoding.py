@@ -1,0 +1,78 @@
+"""Record batches that are made of Arrow columns are read back by kafka-python as they were, each key where Kafka puts it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka.partitioner.default import murmur2
+from kafka.record import MemoryRecords
+
+from shardherd.source.encoding.record_encoding import BATCH_BYTES, COMPRESSIONS, Encoder, PartitionError, Producer
+
+NOW = 1_700_000_000_000
+
+
+def read(data: bytes) -> tuple[Any, list[Any]]:
+    """The only batch in these bytes, and its records."""
+    found = MemoryRecords(data)
+    batch: Any = found.next_batch()
+    assert batch.validate_crc()
+    assert found.next_batch() is None
+    return batch, list(batch)
+
+
+@pytest.mark.parametrize("compression", [name for name in COMPRESSIONS if name != "lz4"])
+def test_records_are_read_back_in_the_partitions_of_their_keys(compression: str) -> None:
+    draw = random.Random(7)
+    keys = [None if number % 7 == 0 else draw.randbytes(draw.randrange(12)) for number in range(500)]
+    values = [None if number % 11 == 0 else draw.randbytes(draw.randrange(300)) for number in range(500)]
+    rows = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+    found = []
+    for batch in Encoder(Producer(7, 3), compression).encode(rows.slice(1), 5, 2, NOW):
+        about, records = read(batch.data)
+        assert (about.producer_id, about.producer_epoch, about.base_sequence, about.is_transactional) == (7, 3, 0, True)
+        assert len(records) == batch.records
+        found += [(batch.partition, each.key, each.value, each.timestamp) for each in records]
+
+    wanted = [
+        (2 if key is None else (murmur2(key) & 0x7FFFFFFF) % 5, key, value, NOW)
+        for key, value in zip(keys[1:], values[1:], strict=True)
+    ]
+    assert found == sorted(wanted, key=lambda each: each[0])
+
+
+def test_batches_are_bounded_numbered_on_and_a_larger_record_is_alone() -> None:
+    values = [b"a" * 400_000, b"b" * 400_000, b"c" * 400_000, b"d" * (BATCH_BYTES + 1), b"e"]
+    encoder = Encoder(Producer(1, 1))
+    batches = list(encoder.encode(pa.table({"value": pa.array(values)}), 1, 0, NOW))
+    more = list(encoder.encode(pa.table({"value": pa.array([b"f"])}), 1, 0, NOW))
+
+    assert [[each.value[:1] for each in read(batch.data)[1]] for batch in batches] == [[b"a", b"b"], [b"c"], [b"d", b"e"]]
+    assert [read(batch.data)[0].base_sequence for batch in (*batches, *more)] == [0, 2, 3, 5]
+
+
+def test_headers_times_and_partitions_of_the_rows_are_kept() -> None:
+    headers = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    rows = pa.table(
+        {
+            "value": pa.array([b"a", b"b"]),
+            "headers": pa.array([[{"key": "ü", "value": None}, {"key": "h", "value": b"x" * 200}], None], headers),
+            "timestamp": pa.array([5_999, None], pa.timestamp("us", "UTC")),
+            "partition": pa.array([2, None], pa.int32()),
+        }
+    )
+    found = {batch.partition: read(batch.data)[1][0] for batch in Encoder(Producer(1, 1)).encode(rows, 3, 1, NOW)}
+
+    assert {number: (each.value, each.timestamp, list(each.headers)) for number, each in found.items()} == {
+        2: (b"a", 5, [("ü", None), ("h", b"x" * 200)]),
+        1: (b"b", NOW, []),
+    }
+
+
+def test_a_partition_that_is_not_there_is_named() -> None:
+    rows = pa.table({"value": pa.array([b"a"]), "partition": pa.array([3])})
+    with pytest.raises(PartitionError, match="a row names the partition 3, and the topic has 3: 0 to 2, or null"):
+        list(Encoder(Producer(1, 1)).encode(rows, 3, 0, NOW))
