@@ -109,7 +109,7 @@ async def test_a_heartbeat_is_posted_with_its_wait_and_token(server: Server, cli
 
     path = "/v1/namespaces/demo/consumergroups/clicks/heartbeat?waitMs=3000"
     assert server.requests == [("POST", path, "Bearer a-token", protocol.dumps(HEARTBEAT))]
-    assert server.versions == ["3"]
+    assert server.versions == ["4"]
 
 
 async def test_checkpoints_leaving_and_the_group_have_their_paths(server: Server, client: AsyncConsumerClient) -> None:

@@ -521,9 +521,9 @@ async def test_a_coordinator_serves_its_version_and_the_one_before(service: Serv
 
     assert answer[0] == status
     if status == 426:
-        assert answer[1]["Upgrade"] == "shardherd/3"
+        assert answer[1]["Upgrade"] == "shardherd/4"
         assert answer[2]["error"]["code"] == "ProtocolVersion"
-        assert f"names version '{asked}', this coordinator serves version 2 and 3" in answer[2]["error"]["message"]
+        assert f"names version '{asked}', this coordinator serves version 3 and 4" in answer[2]["error"]["message"]
 
 
 class TestTls:

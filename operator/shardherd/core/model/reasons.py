@@ -465,7 +465,7 @@ NO_HOLDER = _reason(
 WAITS_FOR_PARENTS = _reason(
     "WaitsForParents",
     (STUCK_SHARDS,),
-    meaning="the group is ordered, and the shards before it are not read to their ends, or, where [its topic grew](order.md), "
+    meaning="the group is ordered, and the shards before it are not read to their ends, or, where its topic grew, "
     "to their cutover offsets",
     remedy="none: look at what keeps those",
 )
