@@ -401,7 +401,9 @@ class Judge(History):
             grace = spec.settings.rejoin_grace
         heard = self.heard_of.get((self.writer, holder, run))
         silent = self.now - max(heard.last if heard is not None else 0.0, self.led_since)
-        if silent < EARLY * grace - 1.0:
+        # Of a cell nobody keeps what is gone: the rest could not move without it.
+        gone = bool(self.cells) and heard is not None and self.sightings.misses(self.writer, was.shard) and heard.let_go(was)
+        if silent < EARLY * grace - 1.0 and not gone:
             raise BrokenError(
                 f"{was.shard} was taken from {holder} {silent:.1f} s after it was heard, within its grace of {grace:g} s"
             )
@@ -409,10 +411,7 @@ class Judge(History):
             each.alive and each.run.incarnation == run for each in self.world.pods.everyone()
         )
         let_go = (ended and consumer.end_reason == EndReason.LEFT) or (heard is not None and heard.gave_up(was))
-        if self.cells and heard is not None and self.sightings.misses(self.writer, was.shard):
-            # Of a cell nobody keeps what is gone: the rest could not move without it.
-            let_go = let_go or heard.let_go(was)
-        if self.ordered and alive and not let_go and silent < EARLY * spec.settings.session_timeout - 1.0:
+        if self.ordered and alive and not (let_go or gone) and silent < EARLY * spec.settings.session_timeout - 1.0:
             raise BrokenError(f"{was.shard} was taken from {holder}, which runs, {silent:.1f} s after it was heard")
 
     def _taken_over(self, was: ShardRecord, row: ShardRecord) -> bool:

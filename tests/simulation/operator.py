@@ -17,7 +17,7 @@ from shardherd.coordinator.runtime import Runtime
 from shardherd.core.group.decisions import Decision
 from shardherd.core.group.records import EndReason
 from shardherd.core.model import event_reasons
-from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError
+from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, NotLeadingError, ShardherdError
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, Offset, ShardId
 from shardherd.core.model.requests import ForceCheckpoint, Request
 from shardherd.ports import Caller
@@ -193,6 +193,11 @@ class OperatorRun:
                 self.world.history.forced(shard, offset)
             kafka.unanswered.pop(shard, None)
             self.world.say(f"a user has set {shard} to {offset}")
+        except InvalidRequestError as error:
+            # It is refused for good, as of a shard of a cell: nobody asks again.
+            kafka.forcing.discard(asked)
+            kafka.unanswered.pop(shard, None)
+            self.world.say(f"setting {shard} to {offset} is refused: {error}")
         except ShardherdError as error:
             self.world.say(f"setting {shard} to {offset} failed: {error}")
         finally:

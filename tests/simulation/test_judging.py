@@ -842,6 +842,19 @@ def test_it_sees_a_shard_that_is_taken_within_its_grace_from_who_was_not_expired
         judge.store(owned(TAKEN, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(("cells", "kept"), [(0, True), (1, False)], ids=["a shard that moves by itself", "one of a cell"])
+def test_a_shard_of_a_cell_that_is_gone_waits_for_nobody_who_has_let_go_of_it(cells: int, kept: bool, ordered: bool) -> None:
+    judge = judging(HELD, ordered=ordered, rejoin_grace=90.0)
+    judge.world = world_in_which_runs(A)
+    judge.cells = cells
+    judge.sightings.looked(LEADER, (ShardInfo(T0, 0, 10), ShardInfo(T1, 0, 10)), judge.timeline.now - 1)
+    judge.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), judge.timeline.now)
+    judge.hears(heartbeat(A, 2), LEADER)
+    with pytest.raises(BrokenError, match="within its grace of 90 s") if kept else nullcontext():
+        judge.store(owned(TAKEN, revision=7), LEADER)
+
+
 def world_in_which_runs(*names: ConsumerId) -> Any:
     """As much of a world as a judge asks."""
     runs = [SimpleNamespace(alive=True, run=SimpleNamespace(incarnation=RUNS[name])) for name in names]
