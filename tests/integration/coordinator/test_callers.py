@@ -244,12 +244,12 @@ async def ask(coordinator: Coordinator, path: str, body: bytes, headers: dict[st
 async def test_another_version_of_the_protocol_is_told_both(coordinator: Coordinator, spec: GroupSpec) -> None:
     path = f"/v1/namespaces/{spec.identity.namespace}/consumergroups/{spec.identity.name}/heartbeat"
 
-    status, _, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "4"})
+    status, _, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "5"})
 
     error = protocol.load_error(status, json.dumps(body).encode())
     assert status == 426
     assert isinstance(error, ProtocolVersionError)
-    assert "names version '4', this coordinator serves version 2 and 3" in error.message
+    assert "names version '5', this coordinator serves version 3 and 4" in error.message
 
 
 @pytest.mark.parametrize(
