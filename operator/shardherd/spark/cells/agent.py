@@ -44,8 +44,8 @@ TARGET_SECONDS = 10.0
 """Seconds that a micro-batch should take, unless the user says otherwise: a move waits for it."""
 
 STATE_LOST = (
-    "the state of cell {cell} is lost: {why}. Nothing of it is read. Bring the location {location} back as it was and restart "
-    "this consumer, or declare a reset with discardState: true, which begins with new state"
+    "the state of cell {cell} is lost: {why}. Its location is {location}. Nobody reads the cell before a reset with "
+    "discardState: true, which begins all cells with new state"
 )
 
 
@@ -114,6 +114,7 @@ class CellAgent(ConsumerRun):
         self._runs: dict[int, int] = {}  # how often the query of each cell was started, for its readers to be known by
         self._batches: dict[int, HandedBatch] = {}
         self._finished: set[int] = set()  # of Trigger.AvailableNow: what there was has been read
+        self._closed = False
         self._records = asyncio.Event()  # something may be handed out, or must not be any more
         self._turned = asyncio.Event()  # there may be new orders
 
@@ -199,12 +200,17 @@ class CellAgent(ConsumerRun):
         to_start = () if ending or self.session.too_silent or not self.ready else ledger.to_start()
         start = tuple(each for each in to_start if each.cell not in self._finished and not self._pauses.rests(each.cell, now))
         stop = ledger.running if ending else ledger.to_stop()
-        finished = bool(ledger.shards) and not ledger.running and all(each.cell in self._finished for each in to_start)
+        read = not ledger.paused and not ledger.running and all(each.cell in self._finished for each in to_start)
+        finished = bool(ledger.shards) and read
         return Orders(start, stop, self.gone, finished)
 
-    def began(self, cell: int) -> int | None:
-        """The query of this cell is about to be started; returns which start it is, None if it must not be any more."""
-        if self.session.ending or cell not in {each.cell for each in self.ledger.to_start()}:
+    def began(self, each: CellStart) -> int | None:
+        """The query of this cell is about to be started; returns which start it is, None if it must not be any more.
+
+        Nor if anything of the order has changed: it is given anew, with the shards, positions and generation of now.
+        """
+        cell = each.cell
+        if self.session.ending or each not in self.ledger.to_start():
             return None
         self._runs[cell] = self._runs.get(cell, 0) + 1
         self.ledger.began(cell)
@@ -217,7 +223,7 @@ class CellAgent(ConsumerRun):
 
     def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
         """So much of this cell has been finished before, as Spark's log says."""
-        self.ledger.finished(cell, committed)
+        self.ledger.known(cell, committed)
         self._changed()
 
     def committed(self, cell: int, positions: Mapping[ShardId, Offset]) -> None:
@@ -247,10 +253,17 @@ class CellAgent(ConsumerRun):
 
     def lose(self, cell: int, why: str, location: str) -> None:
         """The state of this cell is lost: nothing of it is read until somebody has seen to it."""
-        log.error(STATE_LOST.format(cell=cell, why=why, location=location), extra=self.session.log_fields())
         self.ledger.lose(cell)
+        if cell not in self.ledger.lost:
+            return
+        log.error(STATE_LOST.format(cell=cell, why=why, location=location), extra=self.session.log_fields())
         self._changed()
         self.session.heartbeat_now()
+
+    def close(self) -> None:
+        """All queries are about to be stopped: none of them begins another micro-batch."""
+        self._closed = True
+        self._wake()
 
     # --- towards stream readers ------------------------------------------------------------------------------------------
 
@@ -288,6 +301,7 @@ class CellAgent(ConsumerRun):
             end = None if reader.parked else self._next(reader, start, limits, await self._sizes(reader, start))
             left = (reader.asked_at + PARKED if reader.parked else until) - self._now()
             if end is not None or left <= 0:
+                reader.parked = False  # whoever has an answer may begin a micro-batch, be it one without records
                 return end or start
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
@@ -324,7 +338,7 @@ class CellAgent(ConsumerRun):
         self._records.set()
 
     def _to_stop(self, cell: int) -> bool:
-        return self.session.ending or cell not in self.ledger.running or cell in self.ledger.to_stop()
+        return self._closed or self.session.ending or cell not in self.ledger.running or cell in self.ledger.to_stop()
 
     def _readable(self, reader: CellReader) -> dict[ShardId, int]:
         """The shards that this reader may be given more of, with their epochs."""
@@ -332,16 +346,14 @@ class CellAgent(ConsumerRun):
 
     def _positions(self, reader: CellReader, start: Offsets) -> dict[ShardId, Offset]:
         """Where this reader goes on: where Spark's log ends, or where the state begins of a shard that is not in it yet."""
-        begins = self.ledger.begins(reader.cell)
         found: dict[ShardId, Offset] = {}
         for shard in self._readable(reader):
             if (logged := start.shards.get(shard)) is not None:
                 found[shard] = logged.stop
-            elif begins[shard].position <= begins[shard].start:
-                found[shard] = begins[shard].position
+            elif (begin := self.ledger.begin_of(reader.cell, shard)) is not None:
+                found[shard] = begin
             else:
-                at = begins[shard].position
-                self.lose(reader.cell, f"Spark's log does not have {shard}, which has been read up to {at}", "of its query")
+                self.lose(reader.cell, f"Spark's log does not have {shard}, which has been read", "that of its query")
                 return {}
         return found
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shardherd.core.consumer.cells import CellStart
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.cells.agent import CellAgent, Orders
 from shardherd.spark.cells.build import Build, CellsError
@@ -52,8 +53,8 @@ class CellRuntime(DriverRuntime[CellAgent]):
         assert self._agent is not None
         return asyncio.run_coroutine_threadsafe(self._agent.orders(wait), self._loop).result()
 
-    def began(self, cell: int) -> int | None:
-        return self._ask(lambda agent: agent.began(cell))
+    def began(self, each: CellStart) -> int | None:
+        return self._ask(lambda agent: agent.began(each))
 
     def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
         self._ask(lambda agent: agent.known(cell, committed))
@@ -66,6 +67,9 @@ class CellRuntime(DriverRuntime[CellAgent]):
 
     def lose(self, cell: int, why: str, location: str) -> None:
         self._ask(lambda agent: agent.lose(cell, why, location))
+
+    def close(self) -> None:
+        self._ask(lambda agent: agent.close())
 
     def batch(self, cell: str | None) -> HandedBatch | None:
         return None if self._agent is None or cell is None else self._agent.batch(int(cell))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from shardherd.core.consumer.cells import CellStart
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import ConfirmedShard, Heartbeat, HeartbeatReply, ShardId
@@ -52,9 +54,12 @@ class Scene:
         self.coordinator.assign(*shards)
         await self.until(lambda: len(self.agent.ledger.shards) == len(shards))
 
+    def order(self, cell: int) -> CellStart:
+        return next(each for each in self.agent.ledger.to_start() if each.cell == cell)
+
     async def query(self, cell: int, *topics: str) -> CellReader:
         """The query of this cell is started, and its reader is there."""
-        start = self.agent.began(cell)
+        start = self.agent.began(self.order(cell))
         assert start is not None
         return self.agent.reader_began(cell, start, frozenset(topics), Limits())
 
@@ -111,7 +116,7 @@ def test_two_readers_of_one_query_read_their_topics() -> None:
     async def body(scene: Scene) -> None:
         await scene.holding((A0, 1, 0), (B0, 2, 0))
         agent = scene.agent
-        start = agent.began(0)
+        start = agent.began(scene.order(0))
         assert start is not None
         clicks, views = (agent.reader_began(0, start, frozenset({topic}), Limits()) for topic in ("clicks", "views"))
         assert spans(await agent.latest(clicks, NOTHING, None)) == {A0: (0, 100, 1)}
@@ -222,5 +227,69 @@ def test_what_there_was_is_read_once_with_available_now() -> None:
         scene.agent.ended(0, {A0: 100}, finished=True)
         orders = await scene.agent.orders(0.1)
         assert (orders.start, orders.finished) == ((), True)
+
+    story(body)
+
+
+def test_an_order_that_is_not_up_to_date_starts_nothing() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        (early,) = (await scene.agent.orders(0.1)).start
+        scene.coordinator.assign((A0, 1, 0), (A2, 2, 7))
+        await scene.until(lambda: A2 in scene.agent.ledger.shards)
+        assert scene.agent.began(early) is None, "nobody has looked whether the state of the shard that joined is there"
+        assert scene.agent.ledger.running == ()
+        (now,) = (await scene.agent.orders(0.1)).start
+        assert scene.agent.began(replace(now, generation=4)) is None
+        assert scene.agent.began(now) == 1
+
+    story(body)
+
+
+def test_a_reader_that_was_behind_the_other_of_its_shard_begins_with_the_state() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        start = scene.agent.began(scene.order(0))
+        assert start is not None
+        first, second = (scene.agent.reader_began(0, start, frozenset(), Limits()) for _ in range(2))
+        await scene.agent.latest(first, NOTHING, None)
+        scene.agent.committed(0, {A0: 100})
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A0, 1, 100)])
+        assert spans(await scene.agent.latest(second, NOTHING, None)) == {A0: (0, 100, 1)}
+        assert scene.agent.ledger.lost == ()
+
+    story(body)
+
+
+def test_a_query_that_has_its_answer_is_not_taken_for_one_that_waits() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.agent.ledger.to_stop() == (0,))
+        assert await scene.agent.latest(reader, NOTHING, None) is NOTHING
+        assert not scene.agent.parked(0), "it may run a micro-batch without records now"
+
+    story(body)
+
+
+def test_queries_that_are_about_to_be_stopped_are_handed_nothing_more() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        scene.agent.close()
+        asked = asyncio.ensure_future(scene.agent.latest(reader, NOTHING, None))
+        await scene.until(lambda: scene.agent.parked(0))
+        assert await asked is NOTHING
+
+    story(body)
+
+
+def test_a_paused_group_has_not_been_read_with_available_now() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.paused = True
+        await scene.holding((A0, 1, 0))
+        orders = await scene.agent.orders(0.1)
+        assert (orders.start, orders.finished) == ((), False)
 
     story(body)
