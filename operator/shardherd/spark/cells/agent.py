@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from shardherd.clock import boot_time
 from shardherd.consumer.notices import Assigned, Changed, Notice, Released
@@ -21,11 +21,11 @@ from shardherd.consumer.session import Session
 from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
-from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 from shardherd.spark.agent_ports import KnownEndOffsets, Observer
 from shardherd.spark.batch_sizing import BatchSizing
+from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.consumer_run import ConsumerRun
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
@@ -43,14 +43,13 @@ PARKED = 0.5
 TARGET_SECONDS = 10.0
 """Seconds that a micro-batch should take, unless the user says otherwise: a move waits for it."""
 
+SHOWN = 300
+"""Characters of a failure that are shown; the log has all of it."""
+
 STATE_LOST = (
     "the state of cell {cell} is lost: {why}. Its location is {location}. Nobody reads the cell before a reset with "
     "discardState: true, which begins all cells with new state"
 )
-
-
-class NoCellError(RuntimeError):
-    """A stream reader is of no cell's query that runs now. Says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +66,14 @@ class Orders:
     finished: bool
 
 
-@dataclass(eq=False)
-class CellReader:
-    """One `cell.read` of a running query, with what it was given to read last."""
-
-    number: int
-    cell: int
-    topics: frozenset[str]
-    limits: Limits
-    sizing: BatchSizing
-    asked_at: float
-    records_at: float
-    parked: bool = False
-    bounds: EndOffsets | None = None
-    handed: dict[ShardId, BatchRange] = field(default_factory=dict)
-
-    def reads(self, shard: ShardId) -> bool:
-        return not self.topics or split(shard)[0] in self.topics
-
-
 class CellAgent(ConsumerRun):
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
     Others read `batch_at`, when a micro-batch was handed out or finished last, and set `trigger_interval`, the seconds from one
     trigger of a query to the next.
     """
+
+    cold = "shardherd.spark.run_cells(build) has not been called, by which alone a group with spec.state reads, or still begins"
 
     def __init__(
         self,
@@ -108,6 +90,7 @@ class CellAgent(ConsumerRun):
         self.trigger_interval = 0.0
         self._end_offsets = end_offsets
         self._pauses = Pauses()
+        self._failures: dict[int, str] = {}  # of the cells that have finished no micro-batch since: what was said first
         self._writing = False
         self._readers: dict[int, CellReader] = {}
         self._numbers = 0
@@ -122,6 +105,12 @@ class CellAgent(ConsumerRun):
     def tracker(self) -> CellLedger:
         """As metrics and the watch over tasks know it."""
         return self.ledger
+
+    @property
+    def trouble(self) -> str:
+        """Why the last heartbeat failed, or else which of the cells that are held fail, empty if there is nothing."""
+        failing = {cell: why for cell, why in sorted(self._failures.items()) if self.ledger.begins(cell)}
+        return super().trouble or "; ".join(f"the query of cell {cell} fails: {why}" for cell, why in failing.items())
 
     # --- towards the coordinator -----------------------------------------------------------------------------------------
 
@@ -155,8 +144,9 @@ class CellAgent(ConsumerRun):
             await self._begin_stop(reason)
         return not self.ledger.busy
 
-    def warmed(self) -> None:
-        """The workers have started: this consumer may be given cells."""
+    def warmed(self, trigger_interval: float = 0.0) -> None:
+        """The workers have started: this consumer may be given cells. Their queries are triggered every so many seconds."""
+        self.trigger_interval = trigger_interval
         if not self.ready:
             self.ready = True
             log.info("warm, and may be given cells", extra=self.session.log_fields())
@@ -229,6 +219,7 @@ class CellAgent(ConsumerRun):
     def committed(self, cell: int, positions: Mapping[ShardId, Offset]) -> None:
         """Spark has logged a micro-batch of this cell as finished."""
         self._pauses.succeeded(cell)
+        self._failures.pop(cell, None)
         for reader in self._readers.values():
             if reader.cell == cell:
                 reader.sizing.end(self._now())
@@ -245,6 +236,7 @@ class CellAgent(ConsumerRun):
         self._readers = {number: reader for number, reader in self._readers.items() if reader.cell != cell}
         if failure:
             pause = self._pauses.failed(cell, self._now())
+            self._failures[cell] = failure.strip().partition("\n")[0][:SHOWN]
             text = "the query of cell %d has failed, and is started again in %g s; the other cells read on: %s"
             log.error(text, cell, pause, failure, extra=self.session.log_fields())
         if finished:
@@ -401,8 +393,5 @@ class CellAgent(ConsumerRun):
             if each.start < each.stop
         }
         self.ledger.hand_out(reader.cell, reader.number, ranges)
-        together: dict[ShardId, BatchRange] = {}
-        for other in self._readers.values():
-            if other.cell == reader.cell:
-                together |= other.handed
-        self._batches[reader.cell] = HandedBatch(together)
+        together = [other.handed for other in self._readers.values() if other.cell == reader.cell]
+        self._batches[reader.cell] = HandedBatch({shard: each for handed in together for shard, each in handed.items()})
