@@ -65,6 +65,7 @@ class AnyAgent(Protocol):
     batch_at: float
     trigger_interval: float
     ready: bool
+    cold: str
 
     @property
     def tracker(self) -> Account: ...

@@ -18,8 +18,10 @@ from shardherd.spark.agent_ports import Observer
 class ConsumerRun:
     """One run. `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer.
 
-    `now` is monotonic seconds. `ready`: it is warm, and may be given shards.
+    `now` is monotonic seconds. `ready`: it is warm, and may be given shards. `cold`: what it waits for until it is.
     """
+
+    cold = "the first micro-batch of the streaming query has not run"
 
     def __init__(
         self, session: Session, observer: Observer, stop: Callable[[str], Awaitable[None]], now: Callable[[], float]

@@ -282,7 +282,7 @@ class DriverRuntime(ABC, Generic[A]):
                 continue
             try:
                 if not agent.tracker.busy:
-                    agent.trigger_interval = await self._loop.run_in_executor(None, trigger_interval, self._spark, self._run_id)
+                    agent.trigger_interval = await self._loop.run_in_executor(None, self._trigger_interval)
                     continue
                 stages = await self._loop.run_in_executor(None, self._stages)
             except Py4JError as error:
@@ -297,6 +297,11 @@ class DriverRuntime(ABC, Generic[A]):
             quiet = boot_time() - max(changed_at, agent.batch_at)
             running = any(each.numActiveTasks for each in stages)
             agent.set_writing(not stages or (running and quiet > READS_NO_LONGER))
+
+    def _trigger_interval(self) -> float:
+        """Seconds from one trigger to the next, 0 if that is at once or not known. Not on the event loop."""
+        assert self._spark is not None
+        return trigger_interval(self._spark, self._run_id)
 
     async def _watch_executors(self, slots: Slots) -> None:
         """Spark adds executors and gives them back: tasks follow them."""

@@ -141,8 +141,8 @@ async def serve_http(
             why = f": {agent.trouble}" if agent.trouble else ""
             return web.Response(status=503, text=f"no heartbeat was acknowledged yet{why}\n")
         if not agent.ready:
-            return web.Response(status=503, text="not warm yet: the first micro-batch of the streaming query has not run\n")
-        return web.Response(text="ready\n")
+            return web.Response(status=503, text=f"not warm yet: {agent.cold}\n")
+        return web.Response(text=f"ready, but {agent.trouble}\n" if agent.trouble else "ready\n")
 
     async def count(request: web.Request) -> web.Response:
         if not received.admits(request.headers.get("Authorization", "")):

@@ -1,6 +1,7 @@
 """How often a streaming query is triggered, as far as Spark tells.
 
-Asked by `runtime` between two micro-batches, so that the agent can say until when its query waits. Decides nothing.
+Asked by `driver_runtime` between two micro-batches, and by `cells.runtime` before the first, so that the agent can say until
+when its query waits. Decides nothing.
 """
 
 from __future__ import annotations
@@ -22,3 +23,9 @@ def trigger_interval(spark: SparkSession, run: str) -> float:
             if trigger.getClass().getSimpleName() == "ProcessingTimeTrigger":
                 return float(trigger.intervalMs()) / 1000
     return 0.0
+
+
+def interval_of(spark: SparkSession, processing_time: str) -> float:
+    """The seconds of an interval as a trigger of Spark's is given it, like "5 seconds". Raises Py4JError for anything else."""
+    trigger = getattr(spark._jvm, "org.apache.spark.sql.streaming.Trigger").ProcessingTime(processing_time.strip())
+    return float(trigger.intervalMs()) / 1000

@@ -211,3 +211,41 @@ def test_a_cell_that_fails_again_and_again_rests_longer_until_it_succeeds() -> N
     pauses.succeeded(3)
     assert not pauses.rests(3, 100.0)
     assert pauses.failed(3, 200.0) == 1.0
+
+
+def test_a_shard_that_leaves_a_cell_is_given_up_once_it_is_mirrored_though_the_rest_runs_again() -> None:
+    story = Story()
+    story.confirm((A0, 1, 0, 0), (A2, 2, 0, 0))
+    story.ledger.began(0)
+    story.confirm((A0, 1, 0, 0))
+    story.ledger.ended(0, {A0: 3, A2: 3})
+    assert story.ledger.release() == (), "it is mirrored first"
+    story.ledger.began(0)
+    assert story.ledger.leaving(), "and nothing of it is read, so that need not wait"
+    story.made_durable()
+    assert story.ledger.release() == (A2,)
+    assert story.held() == ((A0, 1),)
+    assert story.ledger.running == (0,)
+
+
+def test_what_is_found_of_the_state_that_was_discarded_meanwhile_loses_nothing() -> None:
+    story = Story()
+    story.confirm((A0, 1, 7, 0))
+    story.ledger.began(0)
+    story.confirm(generation=1)
+    story.ledger.lose(0)
+    story.ledger.ended(0, {})
+    assert story.lost() == []
+    story.confirm((A0, 2, 0, 0), generation=1)
+    assert [each.cell for each in story.ledger.to_start()] == [0]
+
+
+def test_a_reader_that_has_nothing_of_a_shard_begins_with_the_state_if_that_is_there() -> None:
+    story = Story()
+    story.confirm((A0, 1, 4, 4), (A2, 2, 9, 5), (B0, 3, 9, 6))
+    story.ledger.began(0)
+    story.ledger.known(0, {A2: 9})
+    story.ledger.finished(0, {A0: 20, A2: 20})
+    story.made_durable()
+    begin = {shard: story.ledger.begin_of(0, shard) for shard in (A0, A2, B0)}
+    assert begin == {A0: 4, A2: 5, B0: None}, "another reader of the query has read A0 and A2, and nobody B0"

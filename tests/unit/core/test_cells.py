@@ -326,6 +326,16 @@ def test_what_is_said_of_the_state_that_was_discarded_does_not_count() -> None:
     assert play.group.ownership.group.state_lost == ()
 
 
+def test_nothing_is_lost_while_all_state_is_discarded() -> None:
+    play = started(2, 1, cells=2)
+    play.hold_commits = True
+    declare(play, discarding())
+    go_on(play)
+    play.consumer("g-0").state_lost = (0,)
+    play.beat("g-0", "g-0")
+    assert lost(play) == (), "it was found before this was heard of, and says nothing of the new state"
+
+
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
@@ -395,6 +405,37 @@ def test_the_state_in_use_survives_the_loss_of_the_ownership() -> None:
     assert reply is not None
     assert reply.state_generation == 1
     assert {name: (each.start, each.position) for name, each in play.confirmed("g-0").items()} == {"0": (0, 40), "1": (0, 0)}
+
+
+@pytest.mark.parametrize("first", ["g-0", "g-1"])
+def test_a_cell_of_which_two_consumers_claim_parts_is_nobodys_until_it_is_one_consumers(first: str) -> None:
+    play = started(4, 1, cells=2)
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
+    claims = {"g-0": {shard("0"): 1, shard("2"): 1, shard("3"): 1}, "g-1": {shard("1"): 2}}
+    play.lose()
+    play.discover(topic(4))
+    for name in (first, *(claims.keys() - {first}), "g-0", "g-1"):
+        play.consumer(name).held = claims[name]
+        play.beat(name)
+    assert play.holders() == {"0": "g-0", "1": None, "2": "g-0", "3": None}
+    play.wait(46.0, ["g-0", "g-1"])
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
+    assert min(play.shard(name).owner_epoch for name in ("1", "3")) > 2
+
+
+@pytest.mark.parametrize("first", ["g-0", "g-1"])
+def test_a_whole_cell_is_his_who_claims_all_of_it_under_the_later_epochs(first: str) -> None:
+    play = started(4, 1, cells=2)
+    play.settle("g-0", "g-1")
+    claims = {"g-0": dict.fromkeys(shards("0", "1", "2", "3"), 1), "g-1": dict(play.consumer("g-1").held)}
+    play.lose()
+    play.discover(topic(4))
+    for name in (first, *(claims.keys() - {first})):
+        play.consumer(name).held = claims[name]
+        play.beat(name)
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
 
 
 def test_a_note_names_the_generation_of_the_state_unless_that_is_the_first() -> None:

@@ -8,7 +8,7 @@ calls made so far.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import UNSET
@@ -34,22 +34,27 @@ class Grant:
     revoked: bool = False
 
 
-@dataclass(slots=True)
-class Running:
-    """A cell whose query runs, or may: the epochs under which it reads, and what it reads now, by reader."""
-
-    number: int
-    generation: int
-    epochs: dict[ShardId, int]
-    in_flight: dict[int, dict[ShardId, ReadRange]] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Where a shard of a cell stands: the coordinator's position, and where the state of its cell began."""
 
     position: Offset
     start: Offset
+
+
+@dataclass(slots=True)
+class Running:
+    """A cell whose query runs, or may: the epochs under which it reads, and what it reads now, by reader.
+
+    `begins` is where each shard stood when it was started, or joined; `logged` are the shards that Spark's log had then.
+    """
+
+    number: int
+    generation: int
+    epochs: dict[ShardId, int]
+    begins: dict[ShardId, Begin]
+    logged: frozenset[ShardId] = frozenset()
+    in_flight: dict[int, dict[ShardId, ReadRange]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,6 @@ class CellLedger(Ledger[Grant]):
         self.generation = 0
         self._running: dict[int, Running] = {}
         self._lost: set[int] = set()
-        self._starts = 0
 
     # --- the coordinator's answers ---------------------------------------------------------------------------------------
 
@@ -110,7 +114,7 @@ class CellLedger(Ledger[Grant]):
         return tuple(sorted(self._lost))
 
     def release(self) -> tuple[ShardId, ...]:
-        """Give up the revoked shards of every cell that does not run and has nothing to checkpoint: all of them at once."""
+        """Give up the revoked shards of every cell that its query does not read and that are mirrored: all of them at once."""
         revoked: dict[int, list[ShardId]] = {}
         for shard, grant in sorted(self._grants.items()):
             if grant.revoked:
@@ -118,7 +122,7 @@ class CellLedger(Ledger[Grant]):
         free = [
             shard
             for cell, shards in sorted(revoked.items())
-            if cell not in self._running and all(self._grants[each].done <= self._grants[each].durable for each in shards)
+            if all(not self._being_read(each, grant) and grant.done <= grant.durable for each, grant in self._of(shards))
             for shard in shards
         ]
         for shard in free:
@@ -159,9 +163,15 @@ class CellLedger(Ledger[Grant]):
 
     def began(self, cell: int) -> None:
         """The query of a cell that we hold is about to be started."""
-        epochs = self.readable_epochs()
-        self._running[cell] = Running(cell, self.generation, {shard: epochs[shard] for shard in self.begins(cell)})
+        epochs, begins = self.readable_epochs(), self.begins(cell)
+        self._running[cell] = Running(cell, self.generation, {shard: epochs[shard] for shard in begins}, begins)
         self.progress += 1
+
+    def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
+        """Spark's log says that so much of this cell was finished before its query is started now."""
+        if cell in self._running:
+            self._running[cell].logged = frozenset(committed)
+            self.finished(cell, committed)
 
     @property
     def running(self) -> tuple[int, ...]:
@@ -177,8 +187,21 @@ class CellLedger(Ledger[Grant]):
         if running is None or self.paused or not self._stands(running):
             return {}
         epochs = self.readable_epochs()
-        running.epochs.update({shard: epochs[shard] for shard in self.begins(cell)})
+        for shard, begin in self.begins(cell).items():
+            running.epochs[shard] = epochs[shard]
+            running.begins.setdefault(shard, begin)
         return dict(running.epochs)
+
+    def begin_of(self, cell: int, shard: ShardId) -> Offset | None:
+        """Where a reader of the cell's query begins that has nothing of this shard in Spark's log; None if it should have.
+
+        It may be another reader of the query that has read it: then this one begins where the state does.
+        """
+        running = self._running[cell]
+        begin = running.begins[shard]
+        if begin.position <= begin.start:
+            return begin.position
+        return begin.start if shard in running.logged else None
 
     def hand_out(self, cell: int, reader: int, ranges: Mapping[ShardId, ReadRange]) -> None:
         """This reader of the cell reads these ranges; what it has read before, it has finished."""
@@ -207,8 +230,13 @@ class CellLedger(Ledger[Grant]):
             self.progress += 1
 
     def lose(self, cell: int) -> None:
-        """The state of this cell is not there, or not that of the positions: nothing of it is read."""
-        self._lost.add(cell)
+        """The state of this cell is not there, or not that of the positions: nothing of it is read.
+
+        What is found of the generation before says nothing of this one.
+        """
+        running = self._running.get(cell)
+        if running is None or running.generation == self.generation:
+            self._lost.add(cell)
 
     def _mirror(self, running: Running, committed: Mapping[ShardId, Offset]) -> None:
         for shard, at in committed.items():
@@ -258,7 +286,12 @@ class CellLedger(Ledger[Grant]):
         """Nothing of a grant changes: where its state began is of its generation, which epochs tell apart."""
 
     def _being_read(self, shard: ShardId, grant: Grant) -> bool:  # noqa: ARG002
-        return self._cell(shard) in self._running
+        # Under whatever epoch: a cell that has lost this one shard runs again without it.
+        running = self._running.get(self._cell(shard))
+        return running is not None and shard in running.epochs
+
+    def _of(self, shards: Iterable[ShardId]) -> Iterator[tuple[ShardId, Grant]]:
+        return ((shard, self._grants[shard]) for shard in shards)
 
 
 class Pauses:

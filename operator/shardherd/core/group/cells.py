@@ -39,6 +39,12 @@ def may_take(state: State, shard: ShardId, consumer: ConsumerId) -> bool:
     )
 
 
+def held_in_parts(state: State, shard: ShardId) -> bool:
+    """Whether several consumers hold shards of this shard's cell: they do by claims alone, when the ownership was lost."""
+    holders = {state.shards[mate].holder for mate in mates(state, shard)}
+    return len(holders - {None}) > 1
+
+
 def is_lost(state: State, shard: ShardId) -> bool:
     """Whether the state of this shard's cell is lost: nobody is granted any of the cell before a reset that discards it."""
     lost = state.record.state_lost

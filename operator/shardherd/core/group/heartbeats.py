@@ -71,7 +71,9 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
             )
         )
     _take_place(state, request)
-    counted.gone(state, cells.note_lost(state, request))
+    if not resets.discards(state):
+        # Until every position is set nobody has anything of the new state: it was found of what is discarded.
+        counted.gone(state, cells.note_lost(state, request))
     _want_rebalance(state, request, received, expected, was_draining, unheard)
 
 

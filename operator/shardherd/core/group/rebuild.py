@@ -2,8 +2,8 @@
 
 Called by `group`. For one session timeout consumers name what they hold, and keep it; nothing is granted and no checkpoint
 is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody claimed is free, under epochs above all
-that were found. A holder that stayed silent has stopped by then, or is fenced. An ownership that turns out to be an older copy,
-by what consumers were told since, is lost too.
+that were found. A holder that stayed silent has stopped by then, or is fenced. A cell of which several consumers claim parts is
+nobody's until then. An ownership that turns out to be an older copy, by what consumers were told since, is lost too.
 
 A position is durable before its shard is granted. Where none is left, the shard may be another one that was made under the name
 since, and where its claimant is means nothing in it: such a claim shows that a position was lost, and is refused. So is one of
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core.group import grants
+from shardherd.core.group import cells, grants
 from shardherd.core.group.notes import Note
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import CoordinatorUnavailableError
@@ -103,6 +103,11 @@ def claim(state: State, request: Heartbeat, now: float) -> None:
     # Sorted, so that of several claims to one shard that of the highest epoch stays.
     for shard, epoch in dict(sorted((pair.shard, pair.owner_epoch) for pair in request.held)).items():
         _claim(state, request, shard, epoch, now)
+    for shard in sorted(pair.shard for pair in request.held if pair.shard in state.shards):
+        if cells.held_in_parts(state, shard):
+            # Epochs are those of single shards, and do not tell who has the state: nobody reads it beside somebody else.
+            for mate in cells.mates(state, shard):
+                end_claims(state, mate, now)
 
 
 def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
@@ -120,10 +125,11 @@ def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
 
 
 def end_claims(state: State, shard: ShardId, now: float) -> None:
-    """A position that was set by force is durable: who claims the shard would go on from its own. Nobody holds it until the
-    time for claims is over, and then somebody does under an epoch above all that were claimed.
+    """No claim to this shard counts any more. Nobody holds it until the time for claims is over, and then under an epoch above
+    all that were claimed.
 
-    It was decided before this ownership turned out to be older; while it is rebuilt none is.
+    It is of a cell that is held in parts. Or its position was set by force and is durable, and who claims it would go on from
+    its own: that was decided before this ownership turned out to be older; while it is rebuilt none is.
     """
     record = state.shards[shard]
     if record.state in grants.HELD:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from shardherd.clock import boot_time
 from shardherd.consumer.notices import Assigned, Changed, Notice, Released
@@ -21,11 +21,11 @@ from shardherd.consumer.session import Session
 from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
-from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 from shardherd.spark.agent_ports import KnownEndOffsets, Observer
 from shardherd.spark.batch_sizing import BatchSizing
+from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.consumer_run import ConsumerRun
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
@@ -43,14 +43,13 @@ PARKED = 0.5
 TARGET_SECONDS = 10.0
 """Seconds that a micro-batch should take, unless the user says otherwise: a move waits for it."""
 
+SHOWN = 300
+"""Characters of a failure that are shown; the log has all of it."""
+
 STATE_LOST = (
-    "the state of cell {cell} is lost: {why}. Nothing of it is read. Bring the location {location} back as it was and restart "
-    "this consumer, or declare a reset with discardState: true, which begins with new state"
+    "the state of cell {cell} is lost: {why}. Its location is {location}. Nobody reads the cell before a reset with "
+    "discardState: true, which begins all cells with new state"
 )
-
-
-class NoCellError(RuntimeError):
-    """A stream reader is of no cell's query that runs now. Says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +66,14 @@ class Orders:
     finished: bool
 
 
-@dataclass(eq=False)
-class CellReader:
-    """One `cell.read` of a running query, with what it was given to read last."""
-
-    number: int
-    cell: int
-    topics: frozenset[str]
-    limits: Limits
-    sizing: BatchSizing
-    asked_at: float
-    records_at: float
-    parked: bool = False
-    bounds: EndOffsets | None = None
-    handed: dict[ShardId, BatchRange] = field(default_factory=dict)
-
-    def reads(self, shard: ShardId) -> bool:
-        return not self.topics or split(shard)[0] in self.topics
-
-
 class CellAgent(ConsumerRun):
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
     Others read `batch_at`, when a micro-batch was handed out or finished last, and set `trigger_interval`, the seconds from one
     trigger of a query to the next.
     """
+
+    cold = "shardherd.spark.run_cells(build) has not been called, by which alone a group with spec.state reads, or still begins"
 
     def __init__(
         self,
@@ -108,12 +90,14 @@ class CellAgent(ConsumerRun):
         self.trigger_interval = 0.0
         self._end_offsets = end_offsets
         self._pauses = Pauses()
+        self._failures: dict[int, str] = {}  # of the cells that have finished no micro-batch since: what was said first
         self._writing = False
         self._readers: dict[int, CellReader] = {}
         self._numbers = 0
         self._runs: dict[int, int] = {}  # how often the query of each cell was started, for its readers to be known by
         self._batches: dict[int, HandedBatch] = {}
         self._finished: set[int] = set()  # of Trigger.AvailableNow: what there was has been read
+        self._closed = False
         self._records = asyncio.Event()  # something may be handed out, or must not be any more
         self._turned = asyncio.Event()  # there may be new orders
 
@@ -121,6 +105,12 @@ class CellAgent(ConsumerRun):
     def tracker(self) -> CellLedger:
         """As metrics and the watch over tasks know it."""
         return self.ledger
+
+    @property
+    def trouble(self) -> str:
+        """Why the last heartbeat failed, or else which of the cells that are held fail, empty if there is nothing."""
+        failing = {cell: why for cell, why in sorted(self._failures.items()) if self.ledger.begins(cell)}
+        return super().trouble or "; ".join(f"the query of cell {cell} fails: {why}" for cell, why in failing.items())
 
     # --- towards the coordinator -----------------------------------------------------------------------------------------
 
@@ -154,8 +144,9 @@ class CellAgent(ConsumerRun):
             await self._begin_stop(reason)
         return not self.ledger.busy
 
-    def warmed(self) -> None:
-        """The workers have started: this consumer may be given cells."""
+    def warmed(self, trigger_interval: float = 0.0) -> None:
+        """The workers have started: this consumer may be given cells. Their queries are triggered every so many seconds."""
+        self.trigger_interval = trigger_interval
         if not self.ready:
             self.ready = True
             log.info("warm, and may be given cells", extra=self.session.log_fields())
@@ -199,12 +190,17 @@ class CellAgent(ConsumerRun):
         to_start = () if ending or self.session.too_silent or not self.ready else ledger.to_start()
         start = tuple(each for each in to_start if each.cell not in self._finished and not self._pauses.rests(each.cell, now))
         stop = ledger.running if ending else ledger.to_stop()
-        finished = bool(ledger.shards) and not ledger.running and all(each.cell in self._finished for each in to_start)
+        read = not ledger.paused and not ledger.running and all(each.cell in self._finished for each in to_start)
+        finished = bool(ledger.shards) and read
         return Orders(start, stop, self.gone, finished)
 
-    def began(self, cell: int) -> int | None:
-        """The query of this cell is about to be started; returns which start it is, None if it must not be any more."""
-        if self.session.ending or cell not in {each.cell for each in self.ledger.to_start()}:
+    def began(self, each: CellStart) -> int | None:
+        """The query of this cell is about to be started; returns which start it is, None if it must not be any more.
+
+        Nor if anything of the order has changed: it is given anew, with the shards, positions and generation of now.
+        """
+        cell = each.cell
+        if self.session.ending or each not in self.ledger.to_start():
             return None
         self._runs[cell] = self._runs.get(cell, 0) + 1
         self.ledger.began(cell)
@@ -217,12 +213,13 @@ class CellAgent(ConsumerRun):
 
     def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
         """So much of this cell has been finished before, as Spark's log says."""
-        self.ledger.finished(cell, committed)
+        self.ledger.known(cell, committed)
         self._changed()
 
     def committed(self, cell: int, positions: Mapping[ShardId, Offset]) -> None:
         """Spark has logged a micro-batch of this cell as finished."""
         self._pauses.succeeded(cell)
+        self._failures.pop(cell, None)
         for reader in self._readers.values():
             if reader.cell == cell:
                 reader.sizing.end(self._now())
@@ -239,6 +236,7 @@ class CellAgent(ConsumerRun):
         self._readers = {number: reader for number, reader in self._readers.items() if reader.cell != cell}
         if failure:
             pause = self._pauses.failed(cell, self._now())
+            self._failures[cell] = failure.strip().partition("\n")[0][:SHOWN]
             text = "the query of cell %d has failed, and is started again in %g s; the other cells read on: %s"
             log.error(text, cell, pause, failure, extra=self.session.log_fields())
         if finished:
@@ -247,10 +245,17 @@ class CellAgent(ConsumerRun):
 
     def lose(self, cell: int, why: str, location: str) -> None:
         """The state of this cell is lost: nothing of it is read until somebody has seen to it."""
-        log.error(STATE_LOST.format(cell=cell, why=why, location=location), extra=self.session.log_fields())
         self.ledger.lose(cell)
+        if cell not in self.ledger.lost:
+            return
+        log.error(STATE_LOST.format(cell=cell, why=why, location=location), extra=self.session.log_fields())
         self._changed()
         self.session.heartbeat_now()
+
+    def close(self) -> None:
+        """All queries are about to be stopped: none of them begins another micro-batch."""
+        self._closed = True
+        self._wake()
 
     # --- towards stream readers ------------------------------------------------------------------------------------------
 
@@ -288,6 +293,7 @@ class CellAgent(ConsumerRun):
             end = None if reader.parked else self._next(reader, start, limits, await self._sizes(reader, start))
             left = (reader.asked_at + PARKED if reader.parked else until) - self._now()
             if end is not None or left <= 0:
+                reader.parked = False  # whoever has an answer may begin a micro-batch, be it one without records
                 return end or start
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
@@ -324,7 +330,7 @@ class CellAgent(ConsumerRun):
         self._records.set()
 
     def _to_stop(self, cell: int) -> bool:
-        return self.session.ending or cell not in self.ledger.running or cell in self.ledger.to_stop()
+        return self._closed or self.session.ending or cell not in self.ledger.running or cell in self.ledger.to_stop()
 
     def _readable(self, reader: CellReader) -> dict[ShardId, int]:
         """The shards that this reader may be given more of, with their epochs."""
@@ -332,16 +338,14 @@ class CellAgent(ConsumerRun):
 
     def _positions(self, reader: CellReader, start: Offsets) -> dict[ShardId, Offset]:
         """Where this reader goes on: where Spark's log ends, or where the state begins of a shard that is not in it yet."""
-        begins = self.ledger.begins(reader.cell)
         found: dict[ShardId, Offset] = {}
         for shard in self._readable(reader):
             if (logged := start.shards.get(shard)) is not None:
                 found[shard] = logged.stop
-            elif begins[shard].position <= begins[shard].start:
-                found[shard] = begins[shard].position
+            elif (begin := self.ledger.begin_of(reader.cell, shard)) is not None:
+                found[shard] = begin
             else:
-                at = begins[shard].position
-                self.lose(reader.cell, f"Spark's log does not have {shard}, which has been read up to {at}", "of its query")
+                self.lose(reader.cell, f"Spark's log does not have {shard}, which has been read", "that of its query")
                 return {}
         return found
 
@@ -389,8 +393,5 @@ class CellAgent(ConsumerRun):
             if each.start < each.stop
         }
         self.ledger.hand_out(reader.cell, reader.number, ranges)
-        together: dict[ShardId, BatchRange] = {}
-        for other in self._readers.values():
-            if other.cell == reader.cell:
-                together |= other.handed
-        self._batches[reader.cell] = HandedBatch(together)
+        together = [other.handed for other in self._readers.values() if other.cell == reader.cell]
+        self._batches[reader.cell] = HandedBatch({shard: each for handed in together for shard, each in handed.items()})

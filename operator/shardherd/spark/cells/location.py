@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from shardherd.spark.cells.logged import Logged, batches, offsets_in, positions
+from shardherd.spark.cells.logged import Logged, batches, furthest, offsets_in, positions
+from shardherd.spark.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,18 +78,18 @@ class Locations:
             if not planned:
                 return None
             finished = batches(self._names(system, f"{location}/commits"))
-            ends = {each: self._positions(system, f"{location}/offsets/{each}") for each in {planned[-1], *finished[-1:]}}
-            return Logged(ends[planned[-1]], ends[finished[-1]] if finished else {})
+            ends = {each: self._offsets(system, f"{location}/offsets/{each}") for each in {planned[-1], *finished[-1:]}}
+            return Logged(furthest(ends[planned[-1]]), positions(ends[finished[-1]]) if finished else {})
         except Py4JError as error:
             raise LocationError(f"the log of cell {cell} at {location} cannot be read: {_said(error)}") from error
 
-    def _positions(self, system: Any, name: str) -> dict[Any, int]:
+    def _offsets(self, system: Any, name: str) -> list[Offsets]:
         stream = system.open(self._path(name))
         try:
             text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
-        return positions(offsets_in(text, self._group))
+        return offsets_in(text, self._group)
 
     def _names(self, system: Any, folder: str) -> list[str]:
         path = self._path(folder)

@@ -1,7 +1,8 @@
 """What Spark's log in the location of a cell says: up to where its query has planned, and up to where it has finished.
 
-`location` brings the texts of the log's files; here they are read. The query's sources are this consumer's own and others; of a
-shard that several of them read, the one that is furthest behind counts. Pure.
+`location` brings the texts of the log's files; here they are read. The query's sources are this consumer's own and others. Of a
+shard that several of them read, the one that is furthest behind says what is finished, as far as it has begun. What the log
+knows of is what any of them has read: only if that is less than was said to be finished, it is an older copy. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shardherd.spark.offsets import Offsets, OffsetsError, parse
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """Positions, as next to read: after the last micro-batch that was planned, and after the last that was finished."""
+    """Positions, as next to read: the furthest after the last micro-batch that was planned, and after the last finished one."""
 
     planned: Mapping[ShardId, Offset]
     committed: Mapping[ShardId, Offset]
@@ -49,6 +50,15 @@ def positions(found: Iterable[Offsets]) -> dict[ShardId, Offset]:
     for offsets in found:
         for shard, each in offsets.shards.items():
             together[shard] = min(each.stop, together.get(shard, each.stop))
+    return together
+
+
+def furthest(found: Iterable[Offsets]) -> dict[ShardId, Offset]:
+    """Up to where any of them has read each shard."""
+    together: dict[ShardId, Offset] = {}
+    for offsets in found:
+        for shard, each in offsets.shards.items():
+            together[shard] = max(each.stop, together.get(shard, each.stop))
     return together
 
 

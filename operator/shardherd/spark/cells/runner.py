@@ -50,11 +50,12 @@ class CellCalls(Protocol):
     """The agent, as another thread may call it. Methods as `CellAgent` has them."""
 
     def orders(self, wait: float) -> Orders: ...
-    def began(self, cell: int) -> int | None: ...
+    def began(self, each: CellStart) -> int | None: ...
     def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None: ...
     def parked(self, cell: int) -> bool: ...
     def ended(self, cell: int, committed: Mapping[ShardId, Offset], failure: str = "", *, finished: bool = False) -> None: ...
     def lose(self, cell: int, why: str, location: str) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -94,13 +95,15 @@ class CellRunner:
                 if not self._queries and (orders.over or (orders.finished and "availableNow" in self._trigger)):
                     return
         finally:
+            if self._queries:
+                self._agent.close()
             for cell in list(self._queries):
                 self._stop(cell)
             self._stops.shutdown(wait=True)
 
     def _start(self, each: CellStart) -> None:
         cell, location = each.cell, self._locations.of(each.cell, each.generation)
-        start = self._agent.began(cell)
+        start = self._agent.began(each)
         if start is None:
             return
         try:

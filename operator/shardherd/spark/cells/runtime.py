@@ -7,10 +7,12 @@ process is `driver_runtime`'s.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shardherd.core.consumer.cells import CellStart
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.cells.agent import CellAgent, Orders
 from shardherd.spark.cells.build import Build, CellsError
@@ -20,12 +22,17 @@ from shardherd.spark.cells.runner import NAME, CellRunner
 from shardherd.spark.cells.serve import CellServer
 from shardherd.spark.driver_runtime import DriverRuntime, Progress
 from shardherd.spark.running_batch import HandedBatch
+from shardherd.spark.triggers import interval_of
 from shardherd.spark.warming import start_workers
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from shardherd.consumer.ports import Coordinator
     from shardherd.source.kafka.end_offsets import EndWatcher
     from shardherd.spark.agent_ports import Observer
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -34,6 +41,11 @@ class CellRuntime(DriverRuntime[CellAgent]):
     """Of an application with a streaming query for each cell. Implements `runner.CellCalls`, from any thread."""
 
     _runs = False
+    _interval = 0.0
+
+    def attach(self, spark: SparkSession) -> None:
+        super().attach(spark)
+        log.info("this ConsumerGroup has spec.state: nothing is read before shardherd.spark.run_cells(build) is called")
 
     def run(self, build: Build, trigger: Mapping[str, Any]) -> None:
         """As `shardherd.spark.run_cells`."""
@@ -44,16 +56,19 @@ class CellRuntime(DriverRuntime[CellAgent]):
         self._runs = True
         locations = Locations(spark, self._pod.state_location, self._pod.session.group_uid)
         locations.check()
+        if (every := trigger.get("processingTime")) is not None:
+            # All queries have the same. Between two triggers one waits, and does not hang.
+            self._interval = interval_of(spark, every)
         start_workers(spark, self._pod.slots).join()
-        self._ask(lambda agent: agent.warmed())
+        self._ask(lambda agent: agent.warmed(self._interval))
         CellRunner(spark, self, locations, build, trigger).run()
 
     def orders(self, wait: float) -> Orders:
         assert self._agent is not None
         return asyncio.run_coroutine_threadsafe(self._agent.orders(wait), self._loop).result()
 
-    def began(self, cell: int) -> int | None:
-        return self._ask(lambda agent: agent.began(cell))
+    def began(self, each: CellStart) -> int | None:
+        return self._ask(lambda agent: agent.began(each))
 
     def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
         self._ask(lambda agent: agent.known(cell, committed))
@@ -66,6 +81,9 @@ class CellRuntime(DriverRuntime[CellAgent]):
 
     def lose(self, cell: int, why: str, location: str) -> None:
         self._ask(lambda agent: agent.lose(cell, why, location))
+
+    def close(self) -> None:
+        self._ask(lambda agent: agent.close())
 
     def batch(self, cell: str | None) -> HandedBatch | None:
         return None if self._agent is None or cell is None else self._agent.batch(int(cell))
@@ -84,6 +102,9 @@ class CellRuntime(DriverRuntime[CellAgent]):
 
     def _make_server(self, agent: CellAgent, path: Path, reader_settings: dict[str, Any], **more: Any) -> CellServer:
         return CellServer(agent, path, reader_settings, **more)
+
+    def _trigger_interval(self) -> float:
+        return self._interval
 
     def _query_ended(self, agent: CellAgent) -> None:
         """`run` has stopped them, and said so."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.core.consumer.settings import SessionSettings
-from shardherd.spark.cells.agent import CellAgent, CellReader, NoCellError
+from shardherd.spark.cells.agent import CellAgent
+from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.serve import GONE, SocketServer

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
+import aiohttp
 import pytest
 
+from shardherd.core.consumer.cells import CellStart
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
-from shardherd.core.model.nouns import ConfirmedShard, Heartbeat, HeartbeatReply, ShardId
-from shardherd.spark.cells.agent import CellAgent, CellReader, NoCellError
+from shardherd.core.model.nouns import ConfirmedShard, Heartbeat, HeartbeatReply, Phase, ShardId
+from shardherd.spark.cells.agent import CellAgent
+from shardherd.spark.cells.readers import CellReader, NoCellError
+from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
+from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, simulate
 
@@ -47,14 +53,17 @@ class Scene:
     async def _stop(self, reason: str) -> None:
         self.stopped.append(reason)
 
-    async def holding(self, *shards: tuple[str, int, int]) -> None:
-        self.agent.warmed()
+    async def holding(self, *shards: tuple[str, int, int], trigger_interval: float = 0.0) -> None:
+        self.agent.warmed(trigger_interval)
         self.coordinator.assign(*shards)
         await self.until(lambda: len(self.agent.ledger.shards) == len(shards))
 
+    def order(self, cell: int) -> CellStart:
+        return next(each for each in self.agent.ledger.to_start() if each.cell == cell)
+
     async def query(self, cell: int, *topics: str) -> CellReader:
         """The query of this cell is started, and its reader is there."""
-        start = self.agent.began(cell)
+        start = self.agent.began(self.order(cell))
         assert start is not None
         return self.agent.reader_began(cell, start, frozenset(topics), Limits())
 
@@ -111,7 +120,7 @@ def test_two_readers_of_one_query_read_their_topics() -> None:
     async def body(scene: Scene) -> None:
         await scene.holding((A0, 1, 0), (B0, 2, 0))
         agent = scene.agent
-        start = agent.began(0)
+        start = agent.began(scene.order(0))
         assert start is not None
         clicks, views = (agent.reader_began(0, start, frozenset({topic}), Limits()) for topic in ("clicks", "views"))
         assert spans(await agent.latest(clicks, NOTHING, None)) == {A0: (0, 100, 1)}
@@ -170,7 +179,8 @@ def test_a_failing_cell_rests_and_the_others_are_not_touched() -> None:
         await scene.holding((A0, 1, 0), (A1, 2, 0))
         await scene.query(0)
         await scene.query(1)
-        scene.agent.ended(0, {}, "out of luck")
+        scene.agent.ended(0, {}, "out of luck\n\tat org.apache.spark")
+        assert scene.agent.trouble == "the query of cell 0 fails: out of luck"
         orders = await scene.agent.orders(0.0)
         assert (orders.start, orders.stop) == ((), ())
         await asyncio.sleep(1.0)
@@ -224,3 +234,129 @@ def test_what_there_was_is_read_once_with_available_now() -> None:
         assert (orders.start, orders.finished) == ((), True)
 
     story(body)
+
+
+def test_an_order_that_is_not_up_to_date_starts_nothing() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        (early,) = (await scene.agent.orders(0.1)).start
+        scene.coordinator.assign((A0, 1, 0), (A2, 2, 7))
+        await scene.until(lambda: A2 in scene.agent.ledger.shards)
+        assert scene.agent.began(early) is None, "nobody has looked whether the state of the shard that joined is there"
+        assert scene.agent.ledger.running == ()
+        (now,) = (await scene.agent.orders(0.1)).start
+        assert scene.agent.began(replace(now, generation=4)) is None
+        assert scene.agent.began(now) == 1
+
+    story(body)
+
+
+def test_a_reader_that_was_behind_the_other_of_its_shard_begins_with_the_state() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        start = scene.agent.began(scene.order(0))
+        assert start is not None
+        first, second = (scene.agent.reader_began(0, start, frozenset(), Limits()) for _ in range(2))
+        await scene.agent.latest(first, NOTHING, None)
+        scene.agent.committed(0, {A0: 100})
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A0, 1, 100)])
+        assert spans(await scene.agent.latest(second, NOTHING, None)) == {A0: (0, 100, 1)}
+        assert scene.agent.ledger.lost == ()
+
+    story(body)
+
+
+def test_a_query_that_has_its_answer_is_not_taken_for_one_that_waits() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.agent.ledger.to_stop() == (0,))
+        assert await scene.agent.latest(reader, NOTHING, None) is NOTHING
+        assert not scene.agent.parked(0), "it may run a micro-batch without records now"
+
+    story(body)
+
+
+def test_queries_that_are_about_to_be_stopped_are_handed_nothing_more() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        scene.agent.close()
+        asked = asyncio.ensure_future(scene.agent.latest(reader, NOTHING, None))
+        await scene.until(lambda: scene.agent.parked(0))
+        assert await asked is NOTHING
+
+    story(body)
+
+
+def test_a_paused_group_has_not_been_read_with_available_now() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.paused = True
+        await scene.holding((A0, 1, 0))
+        orders = await scene.agent.orders(0.1)
+        assert (orders.start, orders.finished) == ((), False)
+
+    story(body)
+
+
+def test_a_query_between_two_triggers_waits_and_does_not_hang() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), trigger_interval=3600.0)
+        reader = await scene.query(0)
+        await scene.agent.latest(reader, NOTHING, None)
+        asked = asyncio.get_running_loop().time()
+        scene.agent.committed(0, {A0: 100})
+        scene.ends.end_offsets[A0] = 200
+        said = scene.agent.readiness()
+        assert (said.phase, round(said.goes_on_in)) == (
+            Phase.WAITING,
+            round(asked + 3600.0 - asyncio.get_running_loop().time()),
+        )
+
+    story(body)
+
+
+def test_a_cell_is_no_trouble_any_more_once_it_has_finished_a_micro_batch_or_is_another_consumers() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), (A1, 2, 0))
+        for cell in (0, 1):
+            await scene.query(cell)
+            scene.agent.ended(cell, {}, "out of luck")
+        await asyncio.sleep(2.0)
+        await scene.query(0)
+        assert scene.agent.trouble == "the query of cell 0 fails: out of luck; the query of cell 1 fails: out of luck"
+        scene.agent.committed(0, {A0: 5})
+        assert scene.agent.trouble == "the query of cell 1 fails: out of luck"
+        scene.coordinator.assign((A0, 1, 0))
+        await scene.until(lambda: scene.agent.trouble == "")
+
+    story(body)
+
+
+def test_readiness_tells_what_a_consumer_of_cells_waits_for_and_which_cell_fails(unused_tcp_port: int) -> None:
+    """In real time: the server is a real one."""
+
+    async def got() -> tuple[int, str]:
+        url = f"http://127.0.0.1:{unused_tcp_port}/readyz"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return response.status, await response.text()
+
+    async def play() -> None:
+        scene = Scene()
+        metrics = AgentMetrics("demo", "clicks", ME)
+        counts = ReceivedCounts(new_address("127.0.0.1", unused_tcp_port))
+        server = await serve_http(scene.agent, metrics, unused_tcp_port, counts)
+        await scene.until(lambda: scene.agent.acknowledged_at is not None)
+        status, text = await got()
+        assert (status, text.startswith("not warm yet: shardherd.spark.run_cells(build) has not been called")) == (503, True)
+        await scene.holding((A0, 1, 0))
+        assert await got() == (200, "ready\n")
+        await scene.query(0)
+        scene.agent.ended(0, {}, "out of luck")
+        assert await got() == (200, "ready, but the query of cell 0 fails: out of luck\n")
+        await server.cleanup()
+        scene.task.cancel()
+        await asyncio.gather(scene.task, return_exceptions=True)
+
+    asyncio.run(play())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shardherd.core.consumer.cells import Begin, lost
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark.cells.logged import batches, committed_by, offsets_in, positions
+from shardherd.spark.cells.logged import batches, committed_by, furthest, offsets_in, positions
 from shardherd.spark.offsets import Offsets, OffsetsError
 
 A, B = ShardId("clicks/0"), ShardId("views/0")
@@ -24,6 +25,13 @@ def test_a_file_of_the_log_has_a_line_for_each_source_and_others_are_passed_over
 
 def test_of_a_shard_that_is_read_twice_the_reader_that_is_behind_counts() -> None:
     assert committed_by([text(clicks=5), text(clicks=3, views=1), "17", '{"logOffset": 3}'], "uid") == {A: 3, B: 1}
+
+
+def test_a_reader_that_begins_after_the_other_of_its_shard_makes_no_log_an_older_copy() -> None:
+    position = committed_by([text(clicks=100), text()], "uid")[A]
+    planned = furthest(offsets_in("\n".join(["v1", "{}", text(clicks=100), text(clicks=40)]), "uid"))
+    assert lost(planned, {A: Begin(position, 0)}) == ""
+    assert lost({A: 99}, {A: Begin(position, 0)}) != ""
 
 
 def test_a_location_of_another_group_is_an_error() -> None:
