@@ -151,7 +151,7 @@ class Schedule:
 
     def _cut_over(self, *, calm: bool) -> None:
         """As the coordinator's runner does it; the broker may answer for some only, and the write of it may fail."""
-        wanted = self.play.group.cutover_due(self.play.now)
+        wanted = next(iter(self.play.group.cutovers_due(self.play.now)), None)
         if wanted is None or (not calm and self.rng.random() < 0.3):
             return
         asked = (

@@ -249,8 +249,8 @@ class Group:
         """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
         return balance.wants_sizes(self._state, now - self._state.clocks.gap)
 
-    def cutover_due(self, now: float) -> CutoverDue | None:
-        """Of which shards the ends are to be looked up, and then told, as cutover offsets; None while of none."""
+    def cutovers_due(self, now: float) -> tuple[CutoverDue, ...]:
+        """Of which shards the ends are to be looked up, and then told, as cutover offsets."""
         return cutovers.due(self._state, now - self._state.clocks.gap)
 
     @property
