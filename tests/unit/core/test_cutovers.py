@@ -233,12 +233,18 @@ def test_so_they_have_by_another_number_than_a_multiple(out: str) -> None:
     assert (waiting(play), play.view.growths, play.events_of("PartitionGrowth")) == ("", (lost,), 1)
 
 
-def test_what_could_not_be_looked_at_when_the_ownership_was_lost_has_not_grown() -> None:
-    play = small(4)
+def test_what_cannot_be_looked_at_when_the_ownership_was_lost_may_have_grown_and_waits() -> None:
+    """Nobody knows whether it was read before: that its position would say."""
+    play = small()
+    play.discover(topic(2, end=120), unlooked=("2", "3"))
     play.lose()
-    play.discover(topic(2), unlooked=("2", "3"))
-    play.beat("g-0")
-    assert play.view.growths == ()
+    play.discover(topic(2, end=120), unlooked=("2", "3"))
+    play.wait(50.0, ("g-0",))
+    play.discover(topic(4, end=120))
+    assert (waiting(play), play.view.growths) == ("23", (Growth("t", 2, 4, (), keeps=True),))
+    play.wait(SETTLE, ("g-0",))
+    cut(play, p0=50, p1=50)
+    assert waiting(play) == ""
 
 
 def test_where_shards_name_their_parents_these_say_what_comes_before_what() -> None:

@@ -115,8 +115,8 @@ def _grown(
         return grown(state.shards, fresh, infos), []
     # Where shards name their parents, that says what comes before what.
     told = {split(shard)[0] for shard, info in infos.items() if info.parents}
-    # A topic grows also where its new shards cannot be looked at or let in yet, which those of a new group only are not yet.
-    out = [] if first else sorted(others - state.shards.keys(), key=shard_key)
+    # A topic grows also where its new shards cannot be looked at or let in yet.
+    out = sorted(others - state.shards.keys(), key=shard_key)
     by_topic: dict[str, list[ShardId]] = {}
     for shard in (*fresh, *out):
         if split(shard)[0] not in told:
