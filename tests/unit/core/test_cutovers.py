@@ -247,6 +247,13 @@ def test_what_cannot_be_looked_at_when_the_ownership_was_lost_may_have_grown_and
     assert waiting(play) == ""
 
 
+def test_what_has_more_partitions_under_another_id_has_not_grown_though_none_can_be_let_in() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(of_id("a", 2))
+    play.discover(of_id("b", 2, end=5), kept_out=("2", "3"))
+    assert play.view.growths == ()
+
+
 def test_where_shards_name_their_parents_these_say_what_comes_before_what() -> None:
     play = Play(spec(1, ordered=True))
     play.discover(topic(1))

@@ -107,27 +107,34 @@ def _grown(
     first: bool,
 ) -> tuple[list[Growth], list[Growth]]:
     """The growths that are new: those that lose order, and those that keep it."""
-    infos, lost = state.infos, []
+    infos = state.infos
+    lost: list[Growth] = []
     # A topic that was made anew since has nothing of what they tell of.
     notes = {shard: each for shard, each in notes.items() if shard in infos and _tells_of(each, infos[shard])}
     kept = _waited(state, fresh, others, keeping, notes)
     if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
         return grown(state.shards, fresh, infos), []
+    # A topic grows also where its new shards cannot be looked at or let in yet.
+    counts = dict(state.record.counts)
+    out = [shard for shard in others - state.shards.keys() if split(shard)[1] >= counts.get(split(shard)[0], 0)]
+    if not (fresh or out):
+        return lost, kept
     # Where shards name their parents, that says what comes before what.
     told = {split(shard)[0] for shard, info in infos.items() if info.parents}
-    # A topic grows also where its new shards cannot be looked at or let in yet.
-    out = sorted(others - state.shards.keys(), key=shard_key)
     by_topic: dict[str, list[ShardId]] = {}
     for shard in (*fresh, *out):
         if split(shard)[0] not in told:
             by_topic.setdefault(split(shard)[0], []).append(shard)
+    known, last = _sizes(state, by_topic), dict.fromkeys(by_topic, -1)
+    for topic, number in map(split, others):
+        last[topic] = max(last.get(topic, -1), number)
     for topic, new in sorted(by_topic.items()):
         # Of what is fresh only what this very group has committed of before can have been there.
-        before = max(_size(state, topic, new), 1 + max((split(each)[1] for each in new if each in notes), default=-1))
+        before = max(known[topic], 1 + max((split(each)[1] for each in new if each in notes), default=-1))
         more = [shard for shard in new if split(shard)[1] >= before > 0 and not growths.parents(kept, shard)]
         if not more:
             continue
-        after = 1 + max(split(each)[1] for each in (*more, *others) if split(each)[0] == topic)
+        after = 1 + max(last[topic], *(split(each)[1] for each in more))
         if after % before == 0:
             kept += _kept(topic, before, after)
         elif not first:
@@ -157,18 +164,21 @@ def _tells_of(note: Note, info: ShardInfo) -> bool:
     return not (note.source_id and info.source_id) or note.source_id == info.source_id
 
 
-def _size(state: State, topic: str, new: list[ShardId]) -> int:
-    """How many shards this topic had, as far as it is the same topic."""
-    infos = state.infos
-    ids = {infos[shard].source_id for shard in new if shard in infos}
-    # None of the new ones can be looked at: it is that of the others, or what it was.
-    ids = ids or {info.source_id for shard, info in infos.items() if split(shard)[0] == topic} or {""}
-    numbers = [
-        split(shard)[1]
-        for shard, row in state.shards.items()
-        if split(shard)[0] == topic and (not row.source_id or "" in ids or row.source_id in ids)
-    ]
-    return max(1 + max(numbers, default=-1), dict(state.record.counts).get(topic, 0))
+def _sizes(state: State, by_topic: Mapping[str, list[ShardId]]) -> dict[str, int]:
+    """How many shards these topics had before these new ones, as far as they are the same topics. One pass over all."""
+    infos, counts = state.infos, dict(state.record.counts)
+    ids = {topic: {infos[shard].source_id for shard in new if shard in infos} for topic, new in by_topic.items()}
+    if unseen := {topic for topic, found in ids.items() if not found}:
+        # None of the new ones can be looked at: it is that of the others, or what it was.
+        for shard, info in infos.items():
+            if (topic := split(shard)[0]) in unseen:
+                ids[topic].add(info.source_id)
+    sizes = {topic: counts.get(topic, 0) for topic in by_topic}
+    for shard, row in state.shards.items():
+        topic, number = split(shard)
+        if topic in sizes and (not row.source_id or not ids[topic] or "" in ids[topic] or row.source_id in ids[topic]):
+            sizes[topic] = max(sizes[topic], number + 1)
+    return sizes
 
 
 def _count(state: State, fresh: list[ShardId], others: Collection[ShardId]) -> None:
