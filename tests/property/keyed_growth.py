@@ -1,8 +1,9 @@
 """A group whose topic grows by multiples while producers write keyed sequences to it, in simulated time.
 
 One seed is one schedule. Producers notice a growth late, but within the settle time. Consumers die, leaders change, the
-ownership is lost, writes of it fail, positions are set back, brokers do not answer. `Schedule(seed).run()` raises DisorderError
-at the first record of a key that is handled before one that was written before it, and if something is never handled.
+ownership is lost, writes of it fail, positions are set back, brokers do not answer, new partitions cannot be read yet.
+`Schedule(seed).run()` raises DisorderError at the first record of a key that is handled before one that was written before it,
+and if something is never handled.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class Schedule:
         self.at: dict[tuple[str, ShardId, int], int] = {}
         self.leader = 0
         self.slow: set[int] = set()
+        self.out: set[int] = set()
+        """New partitions that have no leader yet, or that the group cannot let in."""
+        self.why = "unlooked"
         self.hit: Counter[str] = Counter()
         self.growths = sorted(rng.uniform(20.0, 160.0) for _ in range(rng.choice((1, 2, 2))))
 
@@ -68,7 +72,7 @@ class Schedule:
             self._produce()
             self._trouble()
             self._step()
-        self.slow = set()
+        self.slow, self.out = set(), set()
         for _ in range(400):
             play.wait(2.0)
             self._step(calm=True)
@@ -83,12 +87,18 @@ class Schedule:
         now, rng = self.play.now, self.rng
         if self.growths and now - 1000.0 >= self.growths[0]:
             self.growths.pop(0)
+            before = len(self.log)
             self.log += [[] for _ in range(len(self.log) * rng.choice((1, 1, 2)))]
             for producer in self.producers:
                 producer.asks_at.append(now + SETTLE * rng.choice((0.0, rng.random(), 0.99)))
             # What is read slowly may be read long after what came to the new partitions.
             self.slow = set(rng.sample(range(len(self.log)), len(self.log) // 2))
             self.hit["growths"] += 1
+            if rng.random() < 0.4:
+                new = range(before, len(self.log))
+                self.out |= set(rng.choice((new, rng.sample(new, (len(new) + 1) // 2))))
+                self.why = rng.choice(("unlooked", "kept_out"))
+                self.hit["new partitions kept out"] += 1
         for producer in self.producers:
             if any(at <= now for at in producer.asks_at):
                 producer.asks_at = [at for at in producer.asks_at if at > now]
@@ -121,7 +131,9 @@ class Schedule:
             play.run(name, self.starts[name])
         elif chance < 0.08:
             self._set_back()
-        elif chance < 0.12:
+        elif chance < 0.1:
+            self.out = set()
+        elif chance < 0.13:
             self.slow = set(rng.sample(range(len(self.log)), len(self.log) // 2))
 
     def _set_back(self) -> None:
@@ -137,7 +149,12 @@ class Schedule:
             self.hit["positions set back"] += 1
 
     def _look(self) -> None:
-        self.play.discover([info(f"t/{number}", end=len(records)) for number, records in enumerate(self.log)])
+        out = [f"t/{number}" for number in self.out]
+        shown = [info(f"t/{number}", end=len(records)) for number, records in enumerate(self.log) if number not in self.out]
+        kept_out = frozenset(map(ShardId, out)) if self.why == "kept_out" else frozenset[ShardId]()
+        group = self.play.group
+        if group.unread(shown) or group.changed_by(tuple(shown), kept_out):
+            self.play.discover(shown, **{self.why: out})
 
     def _step(self, *, calm: bool = False) -> None:
         play, rng = self.play, self.rng
@@ -151,7 +168,7 @@ class Schedule:
 
     def _cut_over(self, *, calm: bool) -> None:
         """As the coordinator's runner does it; the broker may answer for some only, and the write of it may fail."""
-        wanted = self.play.group.cutover_due(self.play.now)
+        wanted = next(iter(self.play.group.cutovers_due(self.play.now)), None)
         if wanted is None or (not calm and self.rng.random() < 0.3):
             return
         asked = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from shardherd.core.group import cutovers, grants, ownership, positions
+from shardherd.core.group import cutovers, grants, growth, ownership, positions
 from shardherd.core.model import growths
 from shardherd.core.model.nouns import ShardState
 from tests.harness.long import LONG
@@ -40,8 +40,8 @@ def _cutover_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def _settle_time_lost_with_the_leader(patch: pytest.MonkeyPatch) -> None:
-    def settled_at(state: Any, growth: Any) -> float:
-        since = state.clocks.grown_at.get((growth.topic, growth.after), float("-inf"))
+    def settled_at(state: Any, each: Any) -> float:
+        since = state.clocks.grown_at.get((each.topic, each.after), float("-inf"))
         return float(since + state.spec.settings.growth_settle)
 
     patch.setattr(cutovers, "_settled_at", settled_at)
@@ -51,8 +51,8 @@ def _cutover_lost_with_the_leader(patch: pytest.MonkeyPatch) -> None:
     real = ownership._decode_keeping
 
     def decode(data: Any) -> Any:
-        growth = real(data)
-        return structs.replace(growth, ends=tuple((shard, 0) for shard, _ in growth.ends))
+        found = real(data)
+        return structs.replace(found, ends=tuple((shard, 0) for shard, _ in found.ends))
 
     patch.setattr(ownership, "_decode_keeping", decode)
 
@@ -78,6 +78,15 @@ def _shards_that_waited_are_free_after_a_rebuild(patch: pytest.MonkeyPatch) -> N
     patch.setattr(positions, "_grown", lambda *_: 0)
 
 
+def _growth_not_seen_while_new_partitions_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
+    real = growth._grown
+
+    def grown(state: Any, fresh: Any, others: Any, *more: Any, **first: Any) -> Any:
+        return real(state, fresh, others if fresh else frozenset(), *more, **first)
+
+    patch.setattr(growth, "_grown", grown)
+
+
 def _numbers_between_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(growths, "steps", lambda before, _: [before])
 
@@ -89,6 +98,7 @@ BUGS = (
     _grandparent_forgotten,
     _child_granted_before_the_cutover_is_durable,
     _shards_that_waited_are_free_after_a_rebuild,
+    _growth_not_seen_while_new_partitions_cannot_be_read,
     _numbers_between_forgotten,
 )
 

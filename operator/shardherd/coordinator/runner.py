@@ -327,11 +327,14 @@ class GroupRunner:
 
     async def _cut_over(self, source: ShardSource) -> None:
         """Tell the group where its shards end, where new ones wait for that."""
-        wanted = self.group.cutover_due(self._ports.clock.now())
-        if wanted is not None:
-            ends = await self._timed("log_ends", lambda: source.log_ends(wanted.shards))
-            if ends:
-                self._mailbox().put(Tell(replace(wanted, ends=ends), insist=False))
+        if not (wanted := self.group.cutovers_due(self._ports.clock.now())):
+            return
+        # In one request: else a topic that nobody answers for would keep the others from being asked.
+        shards = tuple({shard: None for each in wanted for shard in each.shards})
+        found = await self._timed("log_ends", lambda: source.log_ends(shards))
+        for each in wanted:
+            if ends := {shard: found[shard] for shard in each.shards if shard in found}:
+                self._mailbox().put(Tell(replace(each, ends=ends), insist=False))
 
     async def _mail(self) -> None:
         await self._opened.wait()

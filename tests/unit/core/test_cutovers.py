@@ -10,6 +10,7 @@ import pytest
 from shardherd.core.group.group import Group
 from shardherd.core.group.notes import parse
 from shardherd.core.group.ownership import decode, encode
+from shardherd.core.group.records import Ownership
 from shardherd.core.model import growths
 from shardherd.core.model.nouns import Growth, GrowthCutover, ShardInfo
 from shardherd.core.model.requests import CheckpointsLost, CutoverDue, ForceCheckpoint, ForceCheckpointReply
@@ -38,9 +39,14 @@ def grown(before: int = 2, after: int = 4, **settings: Any) -> Play:
     return play
 
 
+def due(play: Play) -> CutoverDue | None:
+    """What the group asks for first."""
+    return next(iter(play.group.cutovers_due(play.now)), None)
+
+
 def cut(play: Play, **found: int) -> CutoverDue | None:
     """Look up what the group asks for: shard `p0` ends at what is given, all others at 100."""
-    wanted = play.group.cutover_due(play.now)
+    wanted = due(play)
     if wanted is not None:
         play.ask(replace(wanted, ends={each: found.get(f"p{each.removeprefix('t/')}", 100) for each in wanted.shards}))
     return wanted
@@ -63,10 +69,10 @@ def waiting(play: Play) -> str:
 
 def test_a_new_shard_waits_until_its_parent_alone_is_read_to_its_end_as_of_when_producers_have_settled() -> None:
     play = grown()
-    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    assert (waiting(play), due(play)) == ("23", None)
     play.checkpoint("g-0", "0", 100)
     play.wait(SETTLE - 0.1, ("g-0",))
-    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    assert (waiting(play), due(play)) == ("23", None)
     play.wait(0.1, ("g-0",))
     assert cut(play, p0=130) == CutoverDue("t", 4, shards("0", "1"), play.now)
     assert play.view.growths == (Growth("t", 2, 4, ends(("0", 130), ("1", 100)), keeps=True),)
@@ -106,7 +112,32 @@ def test_a_parent_that_cannot_be_asked_is_asked_again_and_keeps_its_own_children
     play = grown()
     play.wait(SETTLE, ("g-0",))
     play.ask(CutoverDue("t", 4, shards("0", "1"), play.now, {shard("1"): 50}))
-    assert (waiting(play), play.group.cutover_due(play.now)) == ("2", CutoverDue("t", 4, shards("0"), play.now))
+    assert (waiting(play), due(play)) == ("2", CutoverDue("t", 4, shards("0"), play.now))
+
+
+def test_a_topic_that_nobody_answers_for_keeps_no_other_from_being_asked() -> None:
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    play.discover([*topic(1, name="a"), *topic(1, name="b")])
+    play.discover([*topic(2, name="a"), *topic(2, name="b")])
+    play.wait(SETTLE)
+    wanted = (CutoverDue("a", 2, shards("a/0"), play.now), CutoverDue("b", 2, shards("b/0"), play.now))
+    assert play.group.cutovers_due(play.now) == wanted
+
+
+def test_a_topic_that_had_many_numbers_between_is_forgotten_in_no_time() -> None:
+    """720 has 29 divisors below it: to look at the growths before each, and at those before these, would take hours."""
+    play = grown(1, 720)
+    play.wait(SETTLE, ("g-0",))
+    cut(play, p0=50, **{f"p{number}": 0 for number in range(1, 720)})
+    play.discover(topic(720))
+    assert (waiting(play), play.group.ownership.group.growths) == ("", ())
+
+
+def test_a_growth_is_remembered_while_one_before_it_is_not_read() -> None:
+    play = settled(2, 8, p0=50, p1=60, p2=0, p3=0)
+    play.discover([*topic(2, end=120), *topic(8)[2:]])
+    kept = [(each.before, each.after) for each in play.group.ownership.group.growths]
+    assert (waiting(play), kept) == ("357", [(2, 8), (4, 8)])
 
 
 def test_the_growth_is_forgotten_once_all_is_read_and_no_shard_waits() -> None:
@@ -138,7 +169,7 @@ def test_a_topic_that_may_have_grown_twice_between_two_looks_waits_for_the_shard
     play = grown(2, 8)
     play.wait(SETTLE, ("g-0",))
     assert cut(play, p0=50, p1=60, p2=0, p3=20) == CutoverDue("t", 8, shards("0", "1", "2", "3"), play.now)
-    assert play.group.cutover_due(play.now) is None
+    assert due(play) is None
     assert waiting(play) == "357"
     play.checkpoint("g-0", "1", 60)
     assert waiting(play) == "7"
@@ -183,6 +214,60 @@ def test_partitions_of_which_some_cannot_be_looked_at_yet_have_grown_by_a_multip
     assert (waiting(play), play.view.growths) == ("23", (Growth("t", 2, 4, (), keeps=True),))
 
 
+@pytest.mark.parametrize("out", ["unlooked", "kept_out"])
+def test_partitions_of_which_none_can_be_looked_at_or_let_in_yet_have_grown_all_the_same(out: str) -> None:
+    play = small()
+    play.discover(topic(2, end=120), **{out: ("2", "3")})
+    play.restart()
+    play.discover(topic(4, end=120))
+    assert (waiting(play), play.view.growths) == ("23", (Growth("t", 2, 4, (), keeps=True),))
+
+
+@pytest.mark.parametrize("out", ["unlooked", "kept_out"])
+def test_so_they_have_by_another_number_than_a_multiple(out: str) -> None:
+    play = small()
+    play.discover(topic(2, end=120), **{out: ("2",)})
+    lost = Growth("t", 2, 3, ends(("0", 120), ("1", 120)))
+    assert (play.view.growths, play.events_of("PartitionGrowth")) == ((lost,), 1)
+    play.discover(topic(3, end=130))
+    assert (waiting(play), play.view.growths, play.events_of("PartitionGrowth")) == ("", (lost,), 1)
+
+
+def test_what_cannot_be_looked_at_when_the_ownership_was_lost_may_have_grown_and_waits() -> None:
+    """Nobody knows whether it was read before: that its position would say."""
+    play = small()
+    play.discover(topic(2, end=120), unlooked=("2", "3"))
+    play.lose()
+    play.discover(topic(2, end=120), unlooked=("2", "3"))
+    play.wait(50.0, ("g-0",))
+    play.discover(topic(4, end=120))
+    assert (waiting(play), play.view.growths) == ("23", (Growth("t", 2, 4, (), keeps=True),))
+    play.wait(SETTLE, ("g-0",))
+    cut(play, p0=50, p1=50)
+    assert waiting(play) == ""
+
+
+def test_what_has_more_partitions_under_another_id_has_not_grown_though_none_can_be_let_in() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(of_id("a", 2))
+    play.discover(of_id("b", 2, end=5), kept_out=("2", "3"))
+    assert play.view.growths == ()
+
+
+def test_where_shards_name_their_parents_these_say_what_comes_before_what() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(topic(1))
+    play.settle("g-0")
+    split = (info("0", open=False), info("1", parents=["0"]), info("2", parents=["0"]), info("3", parents=["1"]))
+    play.discover(split)
+    assert (waiting(play), play.view.growths, play.group.cutovers_due(play.now + 1e6)) == ("123", (), ())
+    play.checkpoint("g-0", "0", 100)
+    assert (waiting(play), play.states()["0"]) == ("3", "OVER")
+    # A shard that names none, beside those that do, is no growth either.
+    play.discover((*split, info("4")))
+    assert (waiting(play), play.view.growths) == ("3", ())
+
+
 def test_another_number_than_a_multiple_loses_order_and_keeps_nobody_waiting() -> None:
     play = small(2)
     play.discover(topic(3))
@@ -214,6 +299,15 @@ def test_who_asks_for_order_no_more_wakes_the_waiting(change: dict[str, Any]) ->
     assert set(play.holders().values()) == {"g-0"}
 
 
+@pytest.mark.parametrize("change", [{"growth_cutover": GrowthCutover.NEVER}, {"ordered": False}])
+def test_nor_does_anything_wait_if_that_was_declared_while_no_coordinator_ran(change: dict[str, Any]) -> None:
+    play = grown()
+    play.restart(with_settings(play.group.spec, **change))
+    play.discover(topic(4))
+    kept = [each for each in play.group.ownership.group.growths if each.keeps]
+    assert (waiting(play), kept) == ("", [])
+
+
 def test_a_shorter_settle_counts_from_when_the_growth_was_seen() -> None:
     play = grown()
     play.wait(20.0, ("g-0",))
@@ -238,7 +332,7 @@ def test_another_leader_has_the_cutovers_that_were_taken_and_the_shards_that_wai
     play = settled(p0=130)
     play.restart()
     play.discover(topic(4, end=200))
-    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    assert (waiting(play), due(play)) == ("23", None)
     play.settle("g-0")
     play.checkpoint("g-0", "0", 130)
     assert waiting(play) == "3"
@@ -250,15 +344,15 @@ def test_another_leader_takes_those_that_were_not_taken_only_a_whole_settle_afte
     play.restart()
     play.discover(topic(4))
     play.wait(SETTLE - 1.0, ("g-0",))
-    assert (waiting(play), play.group.cutover_due(play.now)) == ("23", None)
+    assert (waiting(play), due(play)) == ("23", None)
     play.wait(1.0, ("g-0",))
-    assert play.group.cutover_due(play.now) == CutoverDue("t", 4, shards("0", "1"), play.now)
+    assert due(play) == CutoverDue("t", 4, shards("0", "1"), play.now)
 
 
 def test_the_cutover_is_to_be_stored_together_with_what_it_sets_free() -> None:
     play = grown()
     play.wait(SETTLE, ("g-0",))
-    wanted = play.group.cutover_due(play.now)
+    wanted = due(play)
     assert wanted is not None
     decision = play.ask(replace(wanted, ends={shard("0"): 50, shard("1"): 60}))
     assert decision.persist
@@ -270,11 +364,11 @@ def test_the_cutover_is_to_be_stored_together_with_what_it_sets_free() -> None:
 def test_a_write_that_fails_takes_the_cutover_back_with_what_it_set_free() -> None:
     play = grown()
     play.wait(SETTLE, ("g-0",))
-    before, wanted = play.group.ownership, play.group.cutover_due(play.now)
+    before, wanted = play.group.ownership, due(play)
     assert wanted is not None
     play.group.decide(replace(wanted, ends={shard("0"): 50, shard("1"): 50}), play.now)
     play.group.roll_back()
-    assert (play.group.ownership, play.group.cutover_due(play.now), waiting(play)) == (before, wanted, "23")
+    assert (play.group.ownership, due(play), waiting(play)) == (before, wanted, "23")
 
 
 def test_a_parent_that_is_set_back_below_its_cutover_keeps_its_children_waiting() -> None:
@@ -464,3 +558,43 @@ def test_what_is_not_taken_of_a_growth_is_known_by_name() -> None:
 
 def replace_keeps(growth: Growth) -> Growth:
     return Growth(growth.topic, growth.before, growth.after, growth.ends)
+
+
+# What an earlier version has stored.
+
+
+def stored_before(play: Play, **group: Any) -> Ownership:
+    """The group's ownership as a version wrote it that let no shard wait for a growth."""
+    data = encode(play.group.ownership)
+    data["group"] = {name: value for name, value in data["group"].items() if name not in ("keeping", "counts")} | group
+    return decode(data)
+
+
+def test_a_topic_that_grew_before_the_upgrade_keeps_nobody_waiting_and_is_told_of_as_before() -> None:
+    play = small(4)
+    old = stored_before(play, growths=[["t", 2, 4, [["t/0", 60], ["t/1", 50]]]])
+    play.group = restore(old, dict(play.log), play.group.spec, play.now, leader_epoch=1)
+    play.discover(topic(4))
+    assert (waiting(play), play.view.growths) == ("", (Growth("t", 2, 4, ends(("0", 60))),))
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 60)
+    play.discover(topic(4, end=120))
+    assert (play.view.growths, play.group.cutovers_due(play.now + 1e6)) == ((), ())
+
+
+def test_one_that_grows_after_the_upgrade_waits_beside_what_is_left_of_before() -> None:
+    play = small(4)
+    old = stored_before(play, growths=[["t", 2, 4, [["t/0", 60]]]])
+    play.group = restore(old, dict(play.log), play.group.spec, play.now, leader_epoch=1)
+    play.discover(topic(8))
+    assert waiting(play) == "4567"
+    assert play.view.growths == (Growth("t", 2, 4, ends(("0", 60))), Growth("t", 4, 8, (), keeps=True))
+
+
+def test_notes_of_an_earlier_version_keep_nobody_waiting_when_the_ownership_is_lost() -> None:
+    """They do not say who waited, and nobody did."""
+    play = small(4)
+    assert not any("grown" in note for note in play.noted.values())
+    play.lose()
+    play.discover(topic(4))
+    assert (waiting(play), play.view.growths) == ("", ())

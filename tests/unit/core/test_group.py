@@ -9,8 +9,7 @@ import pytest
 from msgspec import structs
 
 from shardherd.core.assignors import ASSIGNORS
-from shardherd.core.group import group
-from shardherd.core.group.decisions import Decision, decision_of
+from shardherd.core.group.decisions import Decision, decision_of, only_postpone
 from shardherd.core.group.group import Group
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
 from shardherd.core.group.state import Entry, GroupEvent, Put, Table
@@ -300,18 +299,18 @@ SMALL: list[Entry] = [
 
 def test_only_heartbeats_of_those_who_release_nothing_leave_the_deadline_as_it_is() -> None:
     state = restored()._state
-    assert all(group._only_postpone(state, events) for events in [(), (HEARD_LATER,), *((small,) for small in SMALL)])
-    assert group._only_postpone(state, (*SMALL, HEARD_LATER))
-    assert [group._only_postpone(state, (small, GRANTED)) for small in (*SMALL, HEARD_LATER)] == [False] * 5
+    assert all(only_postpone(state, events) for events in [(), (HEARD_LATER,), *((small,) for small in SMALL)])
+    assert only_postpone(state, (*SMALL, HEARD_LATER))
+    assert [only_postpone(state, (small, GRANTED)) for small in (*SMALL, HEARD_LATER)] == [False] * 5
     for joined in (
         HEARD_LATER._replace(before=None),
         HEARD_LATER._replace(after=None),
         HEARD_LATER._replace(table=Table.HEARD),
     ):
-        assert not group._only_postpone(state, (joined,))
+        assert not only_postpone(state, (joined,))
     state.put_shard(HELD._replace(state=ShardState.TRANSFER, next_consumer=B))
-    assert not group._only_postpone(state, (HEARD_LATER,))
-    assert group._only_postpone(state, (HEARD_LATER._replace(key=B),))
+    assert not only_postpone(state, (HEARD_LATER,))
+    assert only_postpone(state, (HEARD_LATER._replace(key=B),))
 
 
 def test_a_deadline_is_looked_for_anew_when_it_may_have_come_nearer_and_not_for_a_heartbeat() -> None:

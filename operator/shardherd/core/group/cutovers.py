@@ -30,15 +30,18 @@ def put(state: State, after: tuple[Growth, ...]) -> None:
         state.put_clocks(grown_at={key: at for key, at in state.clocks.grown_at.items() if key in known})
 
 
-def due(state: State, now: float) -> CutoverDue | None:
-    """Which cutover offsets must be taken now; None if none, or if they cannot be."""
+def due(state: State, now: float) -> tuple[CutoverDue, ...]:
+    """Which cutover offsets must be taken now; none if they cannot be.
+
+    Of all topics at once: none waits for another, which perhaps cannot be asked, or is no more.
+    """
     if not state.record.growths or state.record.rebuilding or not state.infos or not state.clocks.source_reachable:
-        return None
+        return ()
+    missing: dict[tuple[str, int], set[ShardId]] = {}
     for growth in state.record.growths:
-        if growths.uncut(growth) and now >= _settled_at(state, growth):
-            missing = {shard for each in _same(state, growth.topic, growth.after) for shard in growths.uncut(each)}
-            return CutoverDue(growth.topic, growth.after, tuple(sorted(missing, key=shard_key)), now)
-    return None
+        if (uncut := growths.uncut(growth)) and now >= _settled_at(state, growth):
+            missing.setdefault((growth.topic, growth.after), set()).update(uncut)
+    return tuple(CutoverDue(*grown, tuple(sorted(shards, key=shard_key)), now) for grown, shards in missing.items())
 
 
 def taken(state: State, request: CutoverDue, now: float) -> None:
@@ -103,16 +106,22 @@ def read_on(state: State, positions: Mapping[ShardId, Offset], now: float) -> No
 
 
 def settings_changed(state: State, now: float) -> None:
-    """Nobody asks for order over growth any more: what waits for it is free, and it is told how far order is lost."""
+    """What waits for order over growth, for which nobody may ask any more, is free then."""
+    if give_up_if_declared(state):
+        wake(state, now)
+
+
+def give_up_if_declared(state: State) -> bool:
+    """Whether nobody asks for order over growth any more, and somebody did: it is told how far order is lost."""
     if state.spec.settings.growth_cutover is not GrowthCutover.NEVER or not any(each.keeps for each in state.record.growths):
-        return
+        return False
     given_up = []
     for growth in (each for each in state.record.growths if each.keeps):
         there = (ShardId(f"{growth.topic}/{number}") for number in range(growth.before))
         ends = tuple((shard, state.infos[shard].end) for shard in there if shard in state.infos)
         given_up.append(Growth(growth.topic, growth.before, growth.after, ends))
     put(state, (*(each for each in state.record.growths if not each.keeps), *given_up))
-    wake(state, now)
+    return True
 
 
 def _wake(state: State, waiting: Iterable[ShardId], now: float) -> None:

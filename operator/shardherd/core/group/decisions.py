@@ -1,4 +1,4 @@
-"""What a request leads to: what to make durable, what to answer, and whom to tell.
+"""What a request leads to: what to make durable, what to answer, whom to tell, and what need not be looked for anew.
 
 Called by `group`, read by whoever runs it. Decides nothing.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SHARDS, TOUCHED, Entry, GroupEvent, State
+from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, SHARDS, TOUCHED, Entry, GroupEvent, State
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, Offset, ResetReport, ResetState, ShardId
 from shardherd.core.model.requests import Reply
@@ -68,6 +68,32 @@ def decision_of(state: State, entries: tuple[Entry, ...], reply: Reply) -> Decis
             everyone = True
     wakes = frozenset(woken.union(state.sessions if everyone else ()))
     return Decision(entries, reply, persist, positions, wakes, tuple(events), _growth(appeared, begun))
+
+
+def only_the_same_look(entries: tuple[Entry, ...]) -> bool:
+    """Whether these changes are those of a look at the source that has shown the same as the one before, and nothing else."""
+    if len(entries) != 1 or isinstance(entries[0], GroupEvent):
+        return False
+    table, key, before, after = entries[0]
+    return table is GROUP and key == "infos" and bool(before == after)
+
+
+def only_sessions(entries: tuple[Entry, ...]) -> bool:
+    """Whether these changes are of sessions alone: no look at the source depends on them."""
+    return all(isinstance(entry, GroupEvent) or entry.table is SESSIONS or entry.table is TOUCHED for entry in entries)
+
+
+def only_postpone(state: State, entries: tuple[Entry, ...]) -> bool:
+    """Whether these changes make no deadline earlier. (A heartbeat may name a shard again; a first one starts clocks.)"""
+    for entry in entries:
+        if isinstance(entry, GroupEvent):
+            continue
+        table, _, before, after = entry
+        if table is IN_FLIGHT or table is POSITIONS or table is TOUCHED:
+            continue
+        if table is not SESSIONS or before is None or not before.heard or after is None or state.moving.get(entry.key):
+            return False
+    return True
 
 
 def _growth(appeared: list[ShardId], begun: ResetReport | None) -> str:

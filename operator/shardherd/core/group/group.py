@@ -33,10 +33,10 @@ from shardherd.core.group import (
     timers,
     views,
 )
-from shardherd.core.group.decisions import Decision, decision_of
+from shardherd.core.group.decisions import Decision, decision_of, only_postpone, only_sessions, only_the_same_look
 from shardherd.core.group.notes import Note, of_group
 from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
-from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Entry, GroupEvent, State, Table
+from shardherd.core.group.state import State, Table
 from shardherd.core.group.topics import PatternError, selects
 from shardherd.core.model.event_reasons import RESTORED
 from shardherd.core.model.naming import split
@@ -159,8 +159,8 @@ class Group:
             state.undo(tuple(state.journal))
             raise
         self._decided.append(decision)
-        self._deadline_known = self._deadline_known and _only_postpone(state, entries)
-        self._nothing_new = (self._nothing_new and _only_sessions(entries)) or _only_the_same_look(entries)
+        self._deadline_known = self._deadline_known and only_postpone(state, entries)
+        self._nothing_new = (self._nothing_new and only_sessions(entries)) or only_the_same_look(entries)
         return decision
 
     def commit(self) -> None:
@@ -249,8 +249,8 @@ class Group:
         """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
         return balance.wants_sizes(self._state, now - self._state.clocks.gap)
 
-    def cutover_due(self, now: float) -> CutoverDue | None:
-        """Of which shards the ends are to be looked up, and then told, as cutover offsets; None while of none."""
+    def cutovers_due(self, now: float) -> tuple[CutoverDue, ...]:
+        """Of which shards the ends are to be looked up, and then told, as cutover offsets."""
         return cutovers.due(self._state, now - self._state.clocks.gap)
 
     @property
@@ -380,29 +380,3 @@ def _named(spec: GroupSpec, shard: ShardId) -> bool:
         return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
     except PatternError:
         return True
-
-
-def _only_the_same_look(entries: tuple[Entry, ...]) -> bool:
-    """Whether these changes are those of a look at the source that has shown the same as the one before, and nothing else."""
-    if len(entries) != 1 or isinstance(entries[0], GroupEvent):
-        return False
-    table, key, before, after = entries[0]
-    return table is GROUP and key == "infos" and bool(before == after)
-
-
-def _only_sessions(entries: tuple[Entry, ...]) -> bool:
-    """Whether these changes are of sessions alone: no look at the source depends on them."""
-    return all(isinstance(entry, GroupEvent) or entry.table is SESSIONS or entry.table is TOUCHED for entry in entries)
-
-
-def _only_postpone(state: State, entries: tuple[Entry, ...]) -> bool:
-    """Whether these changes make no deadline earlier. (A heartbeat may name a shard again; a first one starts clocks.)"""
-    for entry in entries:
-        if isinstance(entry, GroupEvent):
-            continue
-        table, _, before, after = entry
-        if table is IN_FLIGHT or table is POSITIONS or table is TOUCHED:
-            continue
-        if table is not SESSIONS or before is None or not before.heard or after is None or state.moving.get(entry.key):
-            return False
-    return True

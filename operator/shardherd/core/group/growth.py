@@ -10,9 +10,7 @@ until when: that is `cutovers`' business.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-
-from msgspec import structs
+from collections.abc import Collection, Iterable, Mapping, Set
 
 from shardherd.core.group import cutovers, grants
 from shardherd.core.group.notes import Note
@@ -35,12 +33,15 @@ def note(state: State, request: ShardsDiscovered, fresh: list[ShardId], notes: M
     if not state.spec.settings.ordered:
         cutovers.put(state, ())
         return False
+    waited = any(each.keeps for each in state.record.growths)
+    # That may have been declared while no coordinator ran.
+    cutovers.give_up_if_declared(state)
     known = state.record.growths
     plain = [each for each in known if not each.keeps]
     keeping = [each for each in known if each.keeps]
     others = request.unlooked | request.kept_out
     lost, kept = _grown(state, fresh, others, keeping, notes, first=not state.record.discovered or not state.shards)
-    left = [each for each in keeping if not _is_void(state, each, others) and not _is_over(state, each, keeping)]
+    left = [each for each in _unread(state, keeping) if not _is_void(state, each, others)]
     for each in lost:
         _tell_of_lost(state, each)
     for each in {(each.topic, each.after): each for each in reversed(kept)}.values():
@@ -53,7 +54,7 @@ def note(state: State, request: ShardsDiscovered, fresh: list[ShardId], notes: M
     if kept:
         at = dict.fromkeys(((each.topic, each.after) for each in kept), now)
         state.put_clocks(grown_at={**state.clocks.grown_at, **at})
-    return bool(keeping)
+    return waited
 
 
 def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos: Mapping[ShardId, ShardInfo]) -> list[Growth]:
@@ -61,11 +62,18 @@ def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos:
     added = Counter(split(shard)[0] for shard in fresh if not infos[shard].parents)
     found = []
     for topic in sorted(added):
-        before = sorted((shard for shard in known if split(shard)[0] == topic and shard in infos), key=shard_key)
-        ends = tuple((shard, infos[shard].end) for shard in before if not grants.another(known[shard], infos[shard]))
-        if ends:
-            found.append(Growth(topic, len(before), len(before) + added[topic], ends))
+        before = sum(split(shard)[0] == topic and shard in infos for shard in known)
+        found += _losing(topic, before, before + added[topic], known, infos)
     return found
+
+
+def _losing(
+    topic: str, before: int, after: int, known: Mapping[ShardId, ShardRecord], infos: Mapping[ShardId, ShardInfo]
+) -> list[Growth]:
+    """One that loses order until the known shards of this topic are read to where they end now; none if there are none."""
+    there = (shard for shard in known if split(shard)[0] == topic and shard in infos)
+    same = sorted((shard for shard in there if not grants.another(known[shard], infos[shard])), key=shard_key)
+    return [Growth(topic, before, after, tuple((shard, infos[shard].end) for shard in same))] if same else []
 
 
 def without_remade(growth: Growth, known: Mapping[ShardId, ShardRecord], infos: Mapping[ShardId, ShardInfo]) -> Growth:
@@ -92,36 +100,45 @@ def unread(growth: Growth, positions: Mapping[ShardId, Offset], infos: Mapping[S
 def _grown(
     state: State,
     fresh: list[ShardId],
-    others: Collection[ShardId],
+    others: Set[ShardId],
     keeping: list[Growth],
     notes: Mapping[ShardId, Note],
     *,
     first: bool,
 ) -> tuple[list[Growth], list[Growth]]:
     """The growths that are new: those that lose order, and those that keep it."""
-    infos, lost = state.infos, []
+    infos = state.infos
+    lost: list[Growth] = []
     # A topic that was made anew since has nothing of what they tell of.
     notes = {shard: each for shard, each in notes.items() if shard in infos and _tells_of(each, infos[shard])}
     kept = _waited(state, fresh, others, keeping, notes)
     if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
         return grown(state.shards, fresh, infos), []
+    # A topic grows also where its new shards cannot be looked at or let in yet.
+    counts = dict(state.record.counts)
+    out = [shard for shard in others - state.shards.keys() if split(shard)[1] >= counts.get(split(shard)[0], 0)]
+    if not (fresh or out):
+        return lost, kept
     # Where shards name their parents, that says what comes before what.
     told = {split(shard)[0] for shard, info in infos.items() if info.parents}
     by_topic: dict[str, list[ShardId]] = {}
-    for shard in fresh:
+    for shard in (*fresh, *out):
         if split(shard)[0] not in told:
             by_topic.setdefault(split(shard)[0], []).append(shard)
+    known, last = _sizes(state, by_topic), dict.fromkeys(by_topic, -1)
+    for topic, number in map(split, others):
+        last[topic] = max(last.get(topic, -1), number)
     for topic, new in sorted(by_topic.items()):
         # Of what is fresh only what this very group has committed of before can have been there.
-        before = max(_size(state, topic, new), 1 + max((split(each)[1] for each in new if each in notes), default=-1))
+        before = max(known[topic], 1 + max((split(each)[1] for each in new if each in notes), default=-1))
         more = [shard for shard in new if split(shard)[1] >= before > 0 and not growths.parents(kept, shard)]
         if not more:
             continue
-        after = 1 + max(split(each)[1] for each in (*more, *others) if split(each)[0] == topic)
+        after = 1 + max(last[topic], *(split(each)[1] for each in more))
         if after % before == 0:
             kept += _kept(topic, before, after)
         elif not first:
-            lost += [structs.replace(each, before=before, after=after) for each in grown(state.shards, more, infos)]
+            lost += _losing(topic, before, after, state.shards, infos)
     return lost, kept
 
 
@@ -147,15 +164,21 @@ def _tells_of(note: Note, info: ShardInfo) -> bool:
     return not (note.source_id and info.source_id) or note.source_id == info.source_id
 
 
-def _size(state: State, topic: str, fresh: list[ShardId]) -> int:
-    """How many shards this topic had, as far as it is the same topic."""
-    ids = {state.infos[shard].source_id for shard in fresh}
-    numbers = [
-        split(shard)[1]
-        for shard, row in state.shards.items()
-        if split(shard)[0] == topic and (not row.source_id or "" in ids or row.source_id in ids)
-    ]
-    return max(1 + max(numbers, default=-1), dict(state.record.counts).get(topic, 0))
+def _sizes(state: State, by_topic: Mapping[str, list[ShardId]]) -> dict[str, int]:
+    """How many shards these topics had before these new ones, as far as they are the same topics. One pass over all."""
+    infos, counts = state.infos, dict(state.record.counts)
+    ids = {topic: {infos[shard].source_id for shard in new if shard in infos} for topic, new in by_topic.items()}
+    if unseen := {topic for topic, found in ids.items() if not found}:
+        # None of the new ones can be looked at: it is that of the others, or what it was.
+        for shard, info in infos.items():
+            if (topic := split(shard)[0]) in unseen:
+                ids[topic].add(info.source_id)
+    sizes = {topic: counts.get(topic, 0) for topic in by_topic}
+    for shard, row in state.shards.items():
+        topic, number = split(shard)
+        if topic in sizes and (not row.source_id or not ids[topic] or "" in ids[topic] or row.source_id in ids[topic]):
+            sizes[topic] = max(sizes[topic], number + 1)
+    return sizes
 
 
 def _count(state: State, fresh: list[ShardId], others: Collection[ShardId]) -> None:
@@ -184,13 +207,18 @@ def _is_void(state: State, growth: Growth, others: Collection[ShardId]) -> bool:
     return False
 
 
-def _is_over(state: State, growth: Growth, keeping: list[Growth]) -> bool:
-    """Whether nothing waits for it, nor will: what was there is read to the cutover offsets, here and in the growths before."""
+def _unread(state: State, keeping: list[Growth]) -> list[Growth]:
+    """Those for which something waits, or may: what was there is not read to the cutover offsets, here or in one before."""
+    first: dict[str, int] = {}
+    for each in keeping:
+        if not _is_read(state, each):
+            first[each.topic] = min(each.before, first.get(each.topic, each.before))
+    return [each for each in keeping if each.before >= first.get(each.topic, each.after)]
+
+
+def _is_read(state: State, growth: Growth) -> bool:
     parents = (ShardId(f"{growth.topic}/{number}") for number in range(growth.before))
-    if len(growth.ends) < growth.before or not all(grants.read_to_cutover(state, growth, parent) for parent in parents):
-        return False
-    earlier = (each for each in keeping if each.topic == growth.topic and each.before < growth.before)
-    return all(_is_over(state, each, keeping) for each in earlier)
+    return not growths.uncut(growth) and all(grants.read_to_cutover(state, growth, parent) for parent in parents)
 
 
 def _tell_of_lost(state: State, growth: Growth) -> None:

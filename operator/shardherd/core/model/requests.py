@@ -129,7 +129,7 @@ class ResetDue:
 
 @dataclass(frozen=True, slots=True)
 class CutoverDue:
-    """Take the cutover offsets of a topic that grew to `after` shards, as `Group.cutover_due` asks for it.
+    """Take the cutover offsets of a topic that grew to `after` shards, as `Group.cutovers_due` asks for it.
 
     `ends` are where the next record of each of `shards` was to be written, whoever may read it, no earlier than at `asked`, on
     the group's clock; one that could not be asked is absent.

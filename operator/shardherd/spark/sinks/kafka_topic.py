@@ -98,7 +98,8 @@ class KafkaSink:
         output = Output(self.topic, self.output_group(ranges), self.transaction_timeout)
         job = WriteJob(servers, security, output, partitions, self.compression, columns, dict(ranges), {})
         about = f"the topic {self.topic}" + (f" by the sink {self.name!r}" if self.name else "")
-        key = f"{','.join(sorted(servers.split(',')))} {output.group} {self.topic}"
+        # Whose positions are the same is the same sink, though the topics differ: `a.b` is also `a` with the name b.
+        key = f"{','.join(sorted(servers.split(',')))} {output.group}"
         self.writings.write(about, _Store(kafka, job, writer, ranges), ranges, accept_gaps=self.accept_gaps, key=key)
 
     def output_group(self, ranges: BatchRanges) -> str:
