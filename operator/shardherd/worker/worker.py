@@ -28,12 +28,13 @@ from shardherd.worker.crew import Crew, ThreadCrew
 from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
 from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
-from shardherd.worker.holding import Holding, Surroundings, UnreadableError
+from shardherd.worker.holding import Holding, UnreadableError
 from shardherd.worker.metrics import Picture, WorkerMetrics
 from shardherd.worker.options import Options
 from shardherd.worker.place import Place, place
 from shardherd.worker.processor import AnyProcessor
 from shardherd.worker.stream import Stream
+from shardherd.worker.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
