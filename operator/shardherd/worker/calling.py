@@ -58,10 +58,14 @@ class Calling:
 
     @property
     def patience(self) -> float:
-        """For how many seconds what was handed out may still keep the shard."""
+        """For how many seconds more what was handed out may keep the shard. They run from the first time that it is wanted."""
         if self.cancelled or self._consumer.stopped:
             return 0.0
-        return self._options.revoke_timeout if self._shard.wanted and not self._consumer.ordered else float("inf")
+        if not self._shard.wanted:
+            return float("inf")
+        now = asyncio.get_running_loop().time()
+        self._bound = min(self._bound, now + self._options.revoke_timeout)
+        return float("inf") if self._consumer.ordered else max(0.0, self._bound - now)
 
     def begin(self, method: Callable[..., Any], *arguments: Any) -> Call:
         """Call a function in a thread, or a coroutine."""

@@ -21,7 +21,7 @@ from shardherd.worker.crew import CancelledInCrewError
 from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
-from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, Options
+from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 from shardherd.worker.processor import AnyProcessor, Saves, is_async
 from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
@@ -50,13 +50,14 @@ class Holding:
         self.trouble = ""
         self._around = around
         self._consumer = around.consumer
-        self._options = around.options
-        self._shard = shard
+        self.options = around.options
+        self.shard = shard
         self._calling = Calling(around, shard, self.turned, self._stop)
         self._saves = Saves(shard, self._upto, asyncio.get_running_loop())
         self._part: Part | None = None
         self._cut: Iterator[Records] = iter(())
         self._records: Records | None = None
+        self._delivery: Delivery | None = None
         self._attempts = 0
         # Calls of process that have ended since they were counted, and up to where records were.
         self._calls = 0
@@ -66,8 +67,8 @@ class Holding:
 
     async def run(self) -> None:
         """Until the shard is to be given up, or this run of the consumer ends. Raises UnreadableError, CancelledError."""
-        around, name = self._around, self._shard.name
-        around.stream.open(name, self._shard.position, self.turned.set)
+        around, name = self._around, self.shard.name
+        around.stream.open(name, self.shard.position, self.turned.set)
         try:
             processor = await self._begin()
             if processor is not None:
@@ -99,15 +100,14 @@ class Holding:
 
     def picture(self) -> Held:
         """The shard now, for who scrapes."""
-        records = self._records
-        end = self._around.stream.end_of(self.name)
-        return Held(self.name, self._shard.done, end, 0 if records is None else len(records), bool(self.trouble))
+        in_hand = len(self._records or ()) if self._delivery is None else self._delivery.pending
+        return Held(self.name, self.shard.done, self._around.stream.end_of(self.name), in_hand, bool(self.trouble))
 
     # --- from begin to end -----------------------------------------------------------------------------------------------
 
     async def _begin(self) -> AnyProcessor | None:
         """A processor that is initialized; None if the shard is to be given up before."""
-        while (left := self._around.adrift.get(self._shard.name)) is not None and not self._leaving():
+        while (left := self._around.adrift.get(self.shard.name)) is not None and not self._leaving():
             # An earlier batch of this shard, which was given up, still runs: never two hands on one shard.
             left.ended.add_done_callback(self._calling.turns)
             await self._calling.turn()
@@ -120,7 +120,7 @@ class Holding:
             try:
                 try:
                     processor: AnyProcessor = await self._calling.finished(self._around.crew.call(self._around.factory))
-                    await self._calling.finished(self._calling.begin(processor.initialize, self._shard.name))
+                    await self._calling.finished(self._calling.begin(processor.initialize, self.shard.name))
                 finally:
                     self._around.slots.give_back()
             except GivenUpError:
@@ -160,8 +160,9 @@ class Holding:
 
     async def _deliver(self, processor: RecordProcessor) -> None:
         """The records are acknowledged one by one."""
+        self._delivery = Delivery(self, processor, self._around.dead_letters)
         try:
-            await Delivery(self, processor, self._around.dead_letters).run()
+            await self._delivery.run()
         except GivenUpError:
             return
 
@@ -191,10 +192,10 @@ class Holding:
     def _has_next(self) -> bool:
         """Whether there is something to process; takes it out of the stream."""
         if self._part is None:
-            self._part = self._around.stream.pop(self._shard.name)
+            self._part = self._around.stream.pop(self.shard.name)
             if self._part is None:
                 return False
-            self._cut = batches(self._part, self._options.batch_size)
+            self._cut = batches(self._part, self.options.batch_size)
         return True
 
     async def _processed(self, processor: AnyProcessor) -> Any:
@@ -255,11 +256,11 @@ class Holding:
         if not isinstance(result, int) or isinstance(result, bool):
             raise TypeError(f"process must return None or a position, which is an int, not {result!r}")
         # What is done may be durable at any moment, or be on its way: nobody can go back behind it.
-        if not self._shard.done <= result <= records.next:
-            again = max(self._shard.done, records.position)
+        if not self.shard.done <= result <= records.next:
+            again = max(self.shard.done, records.position)
             raise ValueError(
                 f"process returned position {result} of shard {records.shard}, which is not between what is done,"
-                f" {self._shard.done}, and the end of the batch, {records.next}: the batch is tried again from {again}"
+                f" {self.shard.done}, and the end of the batch, {records.next}: the batch is tried again from {again}"
             )
         position = self._uncut(result, records)
         await self._done(position)
@@ -268,15 +269,15 @@ class Holding:
 
     def _keep_what_was_saved(self) -> None:
         """What a batch that failed has declared done is not tried again."""
-        if self._records is not None and self._shard.done > self._records.position:
-            self._go_to(min(self._shard.done, self._records.next))
+        if self._records is not None and self.shard.done > self._records.position:
+            self._go_to(min(self.shard.done, self._records.next))
 
     async def _done(self, position: Offset) -> None:
-        if (reached := max(position, self._shard.done)) > self._counted:
+        if (reached := max(position, self.shard.done)) > self._counted:
             self._around.counts.records += reached - self._counted
             self._counted = reached
-        if position > self._shard.done:
-            await self._shard.save_checkpoint(position, now=False)
+        if position > self.shard.done:
+            await self.shard.save_checkpoint(position, now=False)
 
     def _go_to(self, position: Offset) -> None:
         """Process on from here: within the batch in hand, or after it."""
@@ -286,8 +287,12 @@ class Holding:
         else:
             self._records = None
             if self._part is not None and records.next >= self._part.next:
-                self._part = None
-                self._around.stream.done(self._shard.name)
+                self._drop_part()
+                self._around.stream.done(self.shard.name)
+
+    def _drop_part(self) -> None:
+        # With what cuts it, which would keep what was decoded until the next part.
+        self._part, self._cut = None, iter(())
 
     def _in_hand(self) -> Records:
         assert self._records is not None
@@ -295,7 +300,7 @@ class Holding:
 
     def _upto(self, position: Offset | None) -> Offset:
         """What is done when a program saves: never what was not given out to it. Raises ValueError."""
-        done, records = max(self._shard.done, self._reached), self._records
+        done, records = max(self.shard.done, self._reached), self._records
         if position is None:
             return done if records is None else max(done, records.finished)
         end = done if records is None else max(done, records.next)
@@ -305,17 +310,9 @@ class Holding:
 
     def _uncut(self, position: Offset, records: Records) -> Offset:
         """`records.next` is still the end of a batch that was cut short: the rest was not given out."""
-        return min(position, max(records.done, self._shard.done))
+        return min(position, max(records.done, self.shard.done))
 
     # --- for a delivery, which hands out record after record ------------------------------------------------------------------
-
-    @property
-    def options(self) -> Options:
-        return self._options
-
-    @property
-    def shard(self) -> ShardInHand:
-        return self._shard
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -346,13 +343,19 @@ class Holding:
             return None
         records, self._records = self._next(), None
         if records.next >= part.next:
-            self._part = None
+            self._drop_part()
         return records
 
     def batch_is_out(self) -> None:
         """All records of the last batch were handed out: what was fetched with them takes no more of the memory."""
         if self._part is None:
             self._around.stream.done(self.name)
+
+    def count(self, *, records: int, failures: int) -> None:
+        """So many records more are done, and so many tries have failed."""
+        self._around.counts.records += records
+        if failures:
+            self._around.counts.failures["process"] += failures
 
     async def ran(self, work: Callable[[], Any]) -> Any:
         """Run this where the program's code runs, in the slot that was taken."""
@@ -379,7 +382,7 @@ class Holding:
         self._around.counts.failures[what] += 1
         self.busy = True
         pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
-        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self._shard.name}"
+        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self.shard.name}"
         why = "it went back to where it began" if error is None else f"{type(error).__name__}: {error}"
         self.trouble = f"{what} of{batch} failed, attempt {self._attempts}: {why}"
         # Its place in the program is told once.

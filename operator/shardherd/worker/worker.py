@@ -192,6 +192,7 @@ class Processing:
                 log.info("Kafka answers again", extra=consumer.session.log_fields())
             self._blind = False
             stream.arrived(wanted, parts)
+            del parts  # or the next Fetch would keep them, though they are processed
             if not behind:
                 await asyncio.sleep(max(0.0, begun + self._options.fetch_interval - loop.time()))
 
