@@ -50,6 +50,7 @@ class Hands(Protocol):
     def no_hand_out(self) -> None: ...
     def next_batch(self) -> Records | None: ...
     def batch_is_out(self) -> None: ...
+    def count(self, *, records: int, failures: int) -> None: ...
     async def ran(self, work: Work) -> Any: ...
     async def turn(self, seconds: float | None) -> None: ...
 
@@ -75,6 +76,8 @@ class Delivery:
             now=self._loop.time(),
         )
         self._asleep = self._closed = False
+        # What was not told to the holding yet.
+        self._finished = self._failed = 0
         self._records: Records | None = None
         self._left: Iterator[Record] = iter(())
         self._alarm_at = options.alarm_after
@@ -86,11 +89,17 @@ class Delivery:
             while not self._hands.leaving:
                 await self._step()
             await self._settle_all()
+            # Before the last position is saved: what comes from now on must not be told that it counts.
+            self._close()
             await self._save()
         finally:
-            with self._lock:
-                self._closed = True
+            self._close()
             self._cancel()
+
+    @property
+    def pending(self) -> int:
+        """How many records were handed out and are not finished. May be asked in any thread."""
+        return len(self._ledger)
 
     # --- on the session's loop -------------------------------------------------------------------------------------------
 
@@ -116,7 +125,8 @@ class Delivery:
             return
         if not comes_again and not room:
             hands.no_hand_out()
-        await hands.turn(self._wake_in(now))
+        # What is due and has no turn now, as all slots are taken or the group is paused, is woken when it has.
+        await hands.turn(self._wake_in(now, failed=not comes_again))
         self._asleep = False
 
     def _look(self) -> None:
@@ -124,6 +134,7 @@ class Delivery:
         hands, now = self._hands, self._loop.time()
         with self._lock:
             late = self._ledger.expire(now)
+            self._failed += len(late)
             stuck = self._ledger.stuck(now)
             pending = len(self._ledger)
         hands.busy = bool(pending)
@@ -144,9 +155,9 @@ class Delivery:
             )
             log.warning("%s", hands.trouble, extra=hands.fields)
 
-    def _wake_in(self, now: float) -> float | None:
+    def _wake_in(self, now: float, *, failed: bool) -> float | None:
         with self._lock:
-            due = [self._ledger.due_in(now)]
+            due = [self._ledger.due_in(now, failed=failed)]
             stuck = self._ledger.stuck(now)
         if stuck is not None and self._options.alarm_after:
             due.append(max(0.0, self._alarm_at - stuck[1]))
@@ -155,29 +166,34 @@ class Delivery:
     async def _save(self) -> None:
         with self._lock:
             position = self._ledger.position
+            finished, failed, self._finished, self._failed = self._finished, self._failed, 0, 0
+        self._hands.count(records=finished, failures=failed)
         if position > self._hands.shard.done:
             await self._hands.shard.save_checkpoint(position, now=False)
 
     async def _settle_all(self) -> None:
         """Nothing is handed out any more: wait for what was, and no longer than the holding has patience."""
-        hands, since, was = self._hands, self._loop.time(), float("inf")
+        hands = self._hands
         hands.no_hand_out()
         while True:
             self._look()
             await self._save()
-            now = self._loop.time()
-            if hands.patience != was:
-                since, was = now, hands.patience
+            patience = hands.patience
             with self._lock:
                 out = self._ledger.out
                 self._asleep = True
             if not out:
                 return
-            if now >= since + was:
+            if patience <= 0:
                 log.warning("%d records are given up, and processed again", out, extra=hands.fields)
                 return
-            due = [each for each in (self._wake_in(now), since + was - now) if each is not None and each > 0]
-            await hands.turn(min(due) if due and min(due) < float("inf") else None)
+            wake = self._wake_in(self._loop.time(), failed=False)
+            seconds = patience if wake is None else min(patience, wake)
+            await hands.turn(seconds if seconds < float("inf") else None)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
 
     def _cancel(self) -> None:
         for task in list(self._tasks):
@@ -201,7 +217,8 @@ class Delivery:
                 record = next(self._left, None)
                 if record is not None:
                     return self._ledger.emit(record.offset, record, now)
-                self._ledger.reach(self._records.next)
+                # Not always its end: it is cut where another thread has stopped it, as the shard is wanted.
+                self._ledger.reach(self._records.done)
                 self._records = None
         return None
 
@@ -295,8 +312,10 @@ class Delivery:
                 return False
             if reason is None:
                 counts = self._ledger.ack(offset, attempt, now)
+                self._finished += counts
             else:
                 counts = self._ledger.fail(offset, attempt, reason, now, limit=self._options.tries)
+                self._failed += counts
             wake, self._asleep = counts and self._asleep, self._asleep and not counts
         if wake:
             self._wake()

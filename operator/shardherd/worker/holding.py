@@ -1,7 +1,8 @@
 """One shard that is held: its processor, its batches one after the other, and its end. Made by `worker` for each grant.
 
-It decides when a batch is handed out, what becomes of one that failed, and how long the batch in hand is waited for. It must
-not fetch, and knows of grants only what the shard in hand says. All of it but the program's own code runs on one event loop.
+It decides when a batch is handed out and what becomes of one that failed; for how long one is waited for is `calling`'s
+decision. It must not fetch, and knows of grants only what the shard in hand says. All of it but the program's own code runs on
+one event loop.
 """
 
 from __future__ import annotations
@@ -9,27 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
-from shardherd.client.consumer import CANCEL_GRACE, AsyncConsumer
 from shardherd.client.in_hand import ShardInHand
 from shardherd.clock import boot_time
-from shardherd.consumer.waiting import within
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
-from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.worker.counts import Counts
-from shardherd.worker.crew import Call, CancelledInCrewError, Crew
-from shardherd.worker.dead_letters import DeadLetters
+from shardherd.core.model.nouns import Offset
+from shardherd.worker.calling import Calling, GivenUpError
+from shardherd.worker.crew import CancelledInCrewError
 from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
-from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, Options
+from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 from shardherd.worker.processor import AnyProcessor, Saves, is_async
 from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
-from shardherd.worker.slots import Slots
-from shardherd.worker.stream import Stream
+from shardherd.worker.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
@@ -39,32 +35,6 @@ IN_A_ROW = 0.02
 
 class UnreadableError(Exception):
     """What was fetched cannot be decoded. Its cause names the shard and the offset."""
-
-
-class Surroundings:
-    """What all holdings of a worker share. `adrift` are calls that were given up and have not ended, by shard."""
-
-    def __init__(
-        self,
-        consumer: AsyncConsumer,
-        stream: Stream,
-        crew: Crew,
-        factory: Callable[[], AnyProcessor],
-        options: Options,
-        counts: Counts,
-        dead_letters: DeadLetters | None = None,
-    ) -> None:
-        self.consumer = consumer
-        self.stream = stream
-        self.crew = crew
-        self.factory = factory
-        self.options = options
-        self.counts = counts
-        self.dead_letters = dead_letters
-        self.slots = Slots(options.threads)
-        # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
-        self.shutdown_slots = Slots(options.threads)
-        self.adrift: dict[ShardId, Call] = {}
 
 
 class Holding:
@@ -80,18 +50,15 @@ class Holding:
         self.trouble = ""
         self._around = around
         self._consumer = around.consumer
-        self._options = around.options
-        self._shard = shard
+        self.options = around.options
+        self.shard = shard
+        self._calling = Calling(around, shard, self.turned, self._stop)
         self._saves = Saves(shard, self._upto, asyncio.get_running_loop())
         self._part: Part | None = None
         self._cut: Iterator[Records] = iter(())
         self._records: Records | None = None
-        self._halted = False
-        self._cancelled = False
-        self._given_up = False
+        self._delivery: Delivery | None = None
         self._attempts = 0
-        # Until when the program's code may keep a shard that is wanted back: all that it still does, together.
-        self._bound = float("inf")
         # Calls of process that have ended since they were counted, and up to where records were.
         self._calls = 0
         self._counted = shard.position
@@ -100,8 +67,8 @@ class Holding:
 
     async def run(self) -> None:
         """Until the shard is to be given up, or this run of the consumer ends. Raises UnreadableError, CancelledError."""
-        around, name = self._around, self._shard.name
-        around.stream.open(name, self._shard.position, self.turned.set)
+        around, name = self._around, self.shard.name
+        around.stream.open(name, self.shard.position, self.turned.set)
         try:
             processor = await self._begin()
             if processor is not None:
@@ -111,52 +78,52 @@ class Holding:
                     else:
                         await self._process_all(processor)
                 finally:
-                    if not self._given_up:
+                    if not self._calling.given_up:
                         await self._end(processor)
         except (FencedEpochError, ConsumerStoppedError) as over:
-            log.info("stops processing: %s", over, extra=self._fields)
+            log.info("stops processing: %s", over, extra=self._calling.fields)
         finally:
             self._saves.close()
             around.slots.leave(self.turned)
             around.stream.close(name)
-        if self._cancelled:
+        if self._calling.cancelled:
             raise asyncio.CancelledError
 
     def _leaving(self) -> bool:
-        """Whether no batch may be handed out any more."""
-        return self._halted or self._wanted_back() or self._consumer.draining
+        # A call, as it changes while others run: what mypy knows of a property lasts.
+        return self._calling.leaving
 
-    def _wanted_back(self) -> bool:
-        """Whether the batch in hand should end at its next record."""
-        return self._shard.wanted or self._cancelled or bool(self._consumer.stopped)
+    def _stop(self) -> None:
+        """Who iterates over the batch in hand gets no further record."""
+        if (records := self._records) is not None:
+            records.stop()
 
     def picture(self) -> Held:
         """The shard now, for who scrapes."""
-        records = self._records
-        end = self._around.stream.end_of(self.name)
-        return Held(self.name, self._shard.done, end, 0 if records is None else len(records), bool(self.trouble))
+        in_hand = len(self._records or ()) if self._delivery is None else self._delivery.pending
+        return Held(self.name, self.shard.done, self._around.stream.end_of(self.name), in_hand, bool(self.trouble))
 
     # --- from begin to end -----------------------------------------------------------------------------------------------
 
     async def _begin(self) -> AnyProcessor | None:
         """A processor that is initialized; None if the shard is to be given up before."""
-        while (left := self._around.adrift.get(self._shard.name)) is not None and not self._leaving():
+        while (left := self._around.adrift.get(self.shard.name)) is not None and not self._leaving():
             # An earlier batch of this shard, which was given up, still runs: never two hands on one shard.
-            left.ended.add_done_callback(self._turns)
-            await self._turn()
+            left.ended.add_done_callback(self._calling.turns)
+            await self._calling.turn()
         while not self._leaving():
             if not self._around.slots.take(self.turned):
-                await self._turn()
+                await self._calling.turn()
                 continue
             # Also what a processor sets up may wait for something that is away.
             self.busy = True
             try:
                 try:
-                    processor: AnyProcessor = await self._finished(self._around.crew.call(self._around.factory))
-                    await self._finished(self._called(processor.initialize, self._shard.name))
+                    processor: AnyProcessor = await self._calling.finished(self._around.crew.call(self._around.factory))
+                    await self._calling.finished(self._calling.begin(processor.initialize, self.shard.name))
                 finally:
                     self._around.slots.give_back()
-            except _GivenUpError:
+            except GivenUpError:
                 return None
             except Exception as error:  # noqa: BLE001 - a program may raise anything
                 await self._failed("initialize", error)
@@ -168,7 +135,7 @@ class Holding:
     async def _process_all(self, processor: AnyProcessor) -> None:
         while not self._leaving():
             if self._consumer.paused or not self._has_next() or not self._around.slots.take(self.turned):
-                await self._turn()
+                await self._calling.turn()
                 continue
             try:
                 try:
@@ -176,7 +143,7 @@ class Holding:
                 finally:
                     await self._done(self._reached)
                 gets_on = await self._went_on(result)
-            except _GivenUpError:
+            except GivenUpError:
                 return
             except (FencedEpochError, ConsumerStoppedError, UnreadableError):
                 raise
@@ -193,54 +160,42 @@ class Holding:
 
     async def _deliver(self, processor: RecordProcessor) -> None:
         """The records are acknowledged one by one."""
+        self._delivery = Delivery(self, processor, self._around.dead_letters)
         try:
-            await Delivery(self, processor, self._around.dead_letters).run()
-        except _GivenUpError:
+            await self._delivery.run()
+        except GivenUpError:
             return
 
     async def _end(self, processor: AnyProcessor) -> None:
-        self._halted = True
+        self._calling.halted = True
         self._records = None
         # It takes no slot any more: who stands behind it in the line must not wait for its shutdown.
         self._around.slots.leave(self.turned)
         self.busy = True
         checkpoint, slots = self._saves.as_seen_by(processor.shutdown), self._around.shutdown_slots
-        took = await self._slot_for_shutdown()
+        took = await self._calling.slot_for_shutdown()
         try:
-            await self._finished(self._called(processor.shutdown, checkpoint))
-        except _GivenUpError:
+            await self._calling.finished(self._calling.begin(processor.shutdown, checkpoint))
+        except GivenUpError:
             return
         except (FencedEpochError, ConsumerStoppedError) as over:
-            log.info("shutdown could not save: %s", over, extra=self._fields)
+            log.info("shutdown could not save: %s", over, extra=self._calling.fields)
         except Exception:
             self._around.counts.failures["shutdown"] += 1
-            log.exception("shutdown failed; what is done is saved all the same", extra=self._fields)
+            log.exception("shutdown failed; what is done is saved all the same", extra=self._calling.fields)
         finally:
             if took:
                 slots.give_back()
-
-    async def _slot_for_shutdown(self) -> bool:
-        """Wait for one of the slots of those that shut down, but not past the time that the shard may be kept."""
-        slots, clock = self._around.shutdown_slots, asyncio.get_running_loop().time
-        while not slots.take(self.turned):
-            if self._wanted_back():
-                self._bound = min(self._bound, clock() + self._options.revoke_timeout)
-            left = self._bound - clock()
-            if self._cancelled or left <= 0:
-                slots.leave(self.turned)
-                return False
-            await self._turn(left if left < float("inf") else None)
-        return True
 
     # --- one batch -------------------------------------------------------------------------------------------------------
 
     def _has_next(self) -> bool:
         """Whether there is something to process; takes it out of the stream."""
         if self._part is None:
-            self._part = self._around.stream.pop(self._shard.name)
+            self._part = self._around.stream.pop(self.shard.name)
             if self._part is None:
                 return False
-            self._cut = batches(self._part, self._options.batch_size)
+            self._cut = batches(self._part, self.options.batch_size)
         return True
 
     async def _processed(self, processor: AnyProcessor) -> Any:
@@ -267,8 +222,7 @@ class Holding:
         try:
             self._consumer.check()
             self.busy = True
-            crew = self._around.crew
-            return await self._finished(crew.spawn(on_loop) if is_async(processor.process) else crew.call(in_thread))
+            return await self._calling.finished(self._calling.begin(on_loop if is_async(processor.process) else in_thread))
         finally:
             self._around.slots.give_back()
             self._around.counts.took(boot_time() - begun, self._calls)
@@ -287,7 +241,7 @@ class Holding:
                 self._records = next(self._cut)
             except Exception as error:
                 raise UnreadableError(str(error)) from error
-        if self._halted:
+        if self._calling.halted:
             self._records.stop()
         self._records.begin()
         return self._records
@@ -302,11 +256,11 @@ class Holding:
         if not isinstance(result, int) or isinstance(result, bool):
             raise TypeError(f"process must return None or a position, which is an int, not {result!r}")
         # What is done may be durable at any moment, or be on its way: nobody can go back behind it.
-        if not self._shard.done <= result <= records.next:
-            again = max(self._shard.done, records.position)
+        if not self.shard.done <= result <= records.next:
+            again = max(self.shard.done, records.position)
             raise ValueError(
                 f"process returned position {result} of shard {records.shard}, which is not between what is done,"
-                f" {self._shard.done}, and the end of the batch, {records.next}: the batch is tried again from {again}"
+                f" {self.shard.done}, and the end of the batch, {records.next}: the batch is tried again from {again}"
             )
         position = self._uncut(result, records)
         await self._done(position)
@@ -315,15 +269,15 @@ class Holding:
 
     def _keep_what_was_saved(self) -> None:
         """What a batch that failed has declared done is not tried again."""
-        if self._records is not None and self._shard.done > self._records.position:
-            self._go_to(min(self._shard.done, self._records.next))
+        if self._records is not None and self.shard.done > self._records.position:
+            self._go_to(min(self.shard.done, self._records.next))
 
     async def _done(self, position: Offset) -> None:
-        if (reached := max(position, self._shard.done)) > self._counted:
+        if (reached := max(position, self.shard.done)) > self._counted:
             self._around.counts.records += reached - self._counted
             self._counted = reached
-        if position > self._shard.done:
-            await self._shard.save_checkpoint(position, now=False)
+        if position > self.shard.done:
+            await self.shard.save_checkpoint(position, now=False)
 
     def _go_to(self, position: Offset) -> None:
         """Process on from here: within the batch in hand, or after it."""
@@ -333,8 +287,12 @@ class Holding:
         else:
             self._records = None
             if self._part is not None and records.next >= self._part.next:
-                self._part = None
-                self._around.stream.done(self._shard.name)
+                self._drop_part()
+                self._around.stream.done(self.shard.name)
+
+    def _drop_part(self) -> None:
+        # With what cuts it, which would keep what was decoded until the next part.
+        self._part, self._cut = None, iter(())
 
     def _in_hand(self) -> Records:
         assert self._records is not None
@@ -342,7 +300,7 @@ class Holding:
 
     def _upto(self, position: Offset | None) -> Offset:
         """What is done when a program saves: never what was not given out to it. Raises ValueError."""
-        done, records = max(self._shard.done, self._reached), self._records
+        done, records = max(self.shard.done, self._reached), self._records
         if position is None:
             return done if records is None else max(done, records.finished)
         end = done if records is None else max(done, records.next)
@@ -352,34 +310,21 @@ class Holding:
 
     def _uncut(self, position: Offset, records: Records) -> Offset:
         """`records.next` is still the end of a batch that was cut short: the rest was not given out."""
-        return min(position, max(records.done, self._shard.done))
+        return min(position, max(records.done, self.shard.done))
 
     # --- for a delivery, which hands out record after record ------------------------------------------------------------------
 
     @property
-    def options(self) -> Options:
-        return self._options
-
-    @property
-    def shard(self) -> ShardInHand:
-        return self._shard
-
-    @property
     def fields(self) -> dict[str, Any]:
-        """What every line of the log names."""
-        return self._fields
+        return self._calling.fields
 
     @property
     def leaving(self) -> bool:
-        """Whether nothing may be handed out any more. May be asked in any thread."""
         return self._leaving()
 
     @property
     def patience(self) -> float:
-        """For how many seconds what was handed out may still keep the shard."""
-        if self._cancelled or self._consumer.stopped:
-            return 0.0
-        return self._options.revoke_timeout if self._shard.wanted and not self._consumer.ordered else float("inf")
+        return self._calling.patience
 
     def may_hand_out(self, *, new: bool) -> bool:
         """Whether the delivery's turn has come, with something `new` if that is asked for. Then `ran` gives its slot back."""
@@ -398,7 +343,7 @@ class Holding:
             return None
         records, self._records = self._next(), None
         if records.next >= part.next:
-            self._part = None
+            self._drop_part()
         return records
 
     def batch_is_out(self) -> None:
@@ -406,90 +351,29 @@ class Holding:
         if self._part is None:
             self._around.stream.done(self.name)
 
+    def count(self, *, records: int, failures: int) -> None:
+        """So many records more are done, and so many tries have failed."""
+        self._around.counts.records += records
+        if failures:
+            self._around.counts.failures["process"] += failures
+
     async def ran(self, work: Callable[[], Any]) -> Any:
         """Run this where the program's code runs, in the slot that was taken."""
         try:
             self._consumer.check()
-            return await self._finished(self._around.crew.spawn(work) if is_async(work) else self._around.crew.call(work))
+            return await self._calling.finished(self._calling.begin(work))
         finally:
             self._around.slots.give_back()
 
     async def turn(self, seconds: float | None) -> None:
         """Wait until something has changed, or so many seconds are over."""
-        await self._turn(seconds)
+        await self._calling.turn(seconds)
 
-    # --- waiting ---------------------------------------------------------------------------------------------------------
-
-    def _called(self, method: Callable[..., Any], argument: Any) -> Call:
-        crew = self._around.crew
-        return crew.spawn(partial(method, argument)) if is_async(method) else crew.call(partial(method, argument))
-
-    async def _finished(self, call: Call) -> Any:
-        """The result of the program's own code. While it runs, the shard may be wanted back: then it has `revoke_timeout`.
-
-        That is for all that is called from then on; what is called late has a moment, too. Raises _GivenUpError where it was
-        not waited for any longer.
-        """
-        call.ended.add_done_callback(self._turns)
-        clock, deadline, cancelled = asyncio.get_running_loop().time, float("inf"), False
-        least = clock() + min(CANCEL_GRACE, self._options.revoke_timeout)
-        while not call.ended.done():
-            if self._wanted_back():
-                self._halt()
-                self._bound = min(self._bound, clock() + self._options.revoke_timeout)
-                # A run that is over waits for nothing but that its own code ends.
-                deadline = min(deadline, clock() if self._cancelled else max(self._bound, least))
-            if clock() >= deadline and call.can_be_cancelled and not cancelled:
-                call.cancel()
-                cancelled, deadline = True, clock() + CANCEL_GRACE
-            elif clock() >= deadline and not self._cancelled and not self._consumer.ordered:
-                self._give_up(call)
-            left = deadline - clock()
-            await self._turn(left if 0 < left < float("inf") else None)
-        return call.ended.result()
-
-    def _halt(self) -> None:
-        self._halted = True
-        if (records := self._records) is not None:
-            records.stop()
-
-    def _give_up(self, call: Call) -> None:
-        name, adrift = self._shard.name, self._around.adrift
-        log.error(
-            "what runs of this shard has not ended within %g s since another consumer wants it: it is given up, and read again"
-            " there from offset %d",
-            self._options.revoke_timeout,
-            self._shard.done,
-            extra=self._fields,
-        )
-        adrift[name] = call
-
-        def ended(_: object) -> None:
-            del adrift[name]
-            log.warning("what was given up of this shard has ended", extra=self._fields)
-
-        call.ended.add_done_callback(ended)
-        self._given_up = True
-        raise _GivenUpError
-
-    def _turns(self, _: object) -> None:
-        self.turned.set()
-
-    async def _turn(self, seconds: float | None = None) -> None:
-        """Wait until something has changed, or so many seconds are over. The first cancellation is such a change, too."""
-        try:
-            await within(self.turned, seconds)
-        except asyncio.CancelledError:
-            if self._cancelled:
-                # What runs is not waited for: shutdown must not run beside it.
-                self._given_up = True
-                raise
-            self._cancelled = True
-        self.turned.clear()
+    # --- trying again ---------------------------------------------------------------------------------------------------------
 
     def _succeeded(self) -> None:
         if self._attempts:
-            log.info("gets on again", extra=self._fields)
+            log.info("gets on again", extra=self._calling.fields)
         self._attempts, self.busy, self.trouble = 0, False, ""
 
     async def _failed(self, what: str, error: Exception | None) -> None:
@@ -498,22 +382,18 @@ class Holding:
         self._around.counts.failures[what] += 1
         self.busy = True
         pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
-        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self._shard.name}"
+        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self.shard.name}"
         why = "it went back to where it began" if error is None else f"{type(error).__name__}: {error}"
         self.trouble = f"{what} of{batch} failed, attempt {self._attempts}: {why}"
         # Its place in the program is told once.
         log.warning(
-            "%s; trying again in %g s", self.trouble, pause, extra=self._fields, exc_info=error if self._attempts == 1 else None
+            "%s; trying again in %g s",
+            self.trouble,
+            pause,
+            extra=self._calling.fields,
+            exc_info=error if self._attempts == 1 else None,
         )
         loop = asyncio.get_running_loop()
         until = loop.time() + pause
         while not self._leaving() and (left := until - loop.time()) > 0:
-            await self._turn(left)
-
-    @property
-    def _fields(self) -> dict[str, Any]:
-        return self._consumer.session.log_fields(self._shard.name, self._shard.epoch)
-
-
-class _GivenUpError(Exception):
-    """What runs was not waited for any longer."""
+            await self._calling.turn(left)

@@ -28,12 +28,13 @@ from shardherd.worker.crew import Crew, ThreadCrew
 from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
 from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
-from shardherd.worker.holding import Holding, Surroundings, UnreadableError
+from shardherd.worker.holding import Holding, UnreadableError
 from shardherd.worker.metrics import Picture, WorkerMetrics
 from shardherd.worker.options import Options
 from shardherd.worker.place import Place, place
 from shardherd.worker.processor import AnyProcessor
 from shardherd.worker.stream import Stream
+from shardherd.worker.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
@@ -191,6 +192,7 @@ class Processing:
                 log.info("Kafka answers again", extra=consumer.session.log_fields())
             self._blind = False
             stream.arrived(wanted, parts)
+            del parts  # or the next Fetch would keep them, though they are processed
             if not behind:
                 await asyncio.sleep(max(0.0, begun + self._options.fetch_interval - loop.time()))
 

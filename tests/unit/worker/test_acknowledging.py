@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
+import weakref
 from queue import SimpleQueue
 from typing import Any
 
@@ -257,6 +259,98 @@ def test_a_partition_that_is_added_later_is_read_from_its_beginning() -> None:
         await scene.until(lambda: (kept.given, kept.shards) == ([0, 1, 0, 1, 2], [A, B]))
 
     story(body, factory=lambda: kept)
+
+
+def test_pending_records_and_shutdown_together_keep_a_shard_for_the_revoke_timeout_and_a_moment() -> None:
+    class Lingering(Kept):
+        async def shutdown(self, checkpoint: Any) -> None:
+            await asyncio.sleep(1000.0)
+
+    kept = Lingering()
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 2)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: kept.given == [0, 1])
+        scene.coordinator.assign()
+        took = await scene.until(lambda: scene.coordinator.named == [])
+        assert 7.9 < took < 8.5, "5 s for what is pending, and then 3 s for shutdown"
+
+    story(body, factory=lambda: kept, revoke_timeout=5.0)
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_nothing_of_what_was_fetched_is_kept_once_it_is_processed(one_by_one: bool) -> None:
+    kept = Kept(lambda _record, ack: ack())
+    fetched: list[weakref.ref[Any]] = []
+
+    async def body(scene: Scene) -> None:
+        make = scene.logs._part
+
+        def remembered(shard: Any, wanted: Any) -> Any:
+            made = make(shard, wanted)
+            if made.size:
+                fetched.append(weakref.ref(made.tables))
+            return made
+
+        scene.logs._part = remembered  # type: ignore[method-assign]
+        scene.logs.append(A, 25)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A, 1, 25)])
+        gc.collect()
+        assert [each() for each in fetched] == [None]
+
+    story(body, factory=(lambda: kept) if one_by_one else None, batch_size=10, save_interval=1.0)
+
+
+def test_a_record_that_comes_again_waits_quietly_while_the_group_is_paused() -> None:
+    kept = Kept()
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 1)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: kept.given == [0])
+        scene.coordinator.paused = True
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.consumer.paused)
+        kept.acks[0].fail("the sink is away")
+        await asyncio.sleep(1.0)
+        loop: Any = scene.loop
+        before = loop.jumping.turns
+        await asyncio.sleep(20.0)
+        turns = loop.jumping.turns - before
+        assert (kept.given, turns < 1000) == ([0], True), f"the loop of the heartbeats went round {turns} times"
+        scene.coordinator.paused = False
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: kept.given == [0, 0])
+
+    story(body, factory=lambda: kept, ack_timeout=100.0)
+
+
+def test_what_is_done_what_failed_and_what_is_pending_is_counted() -> None:
+    kept = Kept()
+
+    async def body(scene: Scene) -> None:
+        def seen() -> tuple[int, int, int]:
+            counts = scene.processing.counts
+            return counts.records, counts.failures["process"], sum(each.in_hand for each in scene.processing.picture().held)
+
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(kept.given) == 5)
+        assert seen() == (0, 0, 5)
+        kept.ack(1, 2)
+        kept.acks[3].fail("the sink is away")
+        await scene.until(lambda: seen() == (2, 1, 3))
+        kept.ack(0)
+        await scene.until(lambda: kept.acks[3].tries == 2)
+        kept.ack(3)
+        await scene.until(lambda: seen() == (4, 1, 1))
+        await scene.until(lambda: kept.acks[4].tries == 2)  # its time was over
+        kept.ack(4)
+        await scene.until(lambda: seen() == (5, 2, 0))
+
+    story(body, factory=lambda: kept, ack_timeout=30.0)
 
 
 @pytest.mark.parametrize("in_order", [True, False])

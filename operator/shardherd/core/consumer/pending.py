@@ -142,10 +142,13 @@ class Pending(Generic[R]):
         self._look_at = min(since) + self._timeout if since else None
         return late
 
-    def due_in(self, now: float) -> float | None:
-        """In how many seconds something is due by itself: an attempt, or the end of one. None if nothing is."""
+    def due_in(self, now: float, *, failed: bool = True) -> float | None:
+        """In how many seconds something is due by itself: an attempt, or the end of one. None if nothing is.
+
+        Without `failed` only the end of one, as nothing may be emitted.
+        """
         times = [] if self._look_at is None else [self._look_at]
-        if self._failed and not (self._in_order and self._again is not None):
+        if failed and self._failed and not (self._in_order and self._again is not None):
             times.append(self._all[self._failed[0][1]].due)
         return max(0.0, min(times) - now) if times else None
 

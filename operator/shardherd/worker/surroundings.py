@@ -1,0 +1,41 @@
+"""What all holdings of a worker share. Made by `worker`. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardherd.client.consumer import AsyncConsumer
+from shardherd.core.model.nouns import ShardId
+from shardherd.worker.counts import Counts
+from shardherd.worker.crew import Call, Crew
+from shardherd.worker.dead_letters import DeadLetters
+from shardherd.worker.options import Options
+from shardherd.worker.processor import AnyProcessor
+from shardherd.worker.slots import Slots
+from shardherd.worker.stream import Stream
+
+
+class Surroundings:
+    """`adrift` are calls that were given up and have not ended, by shard."""
+
+    def __init__(
+        self,
+        consumer: AsyncConsumer,
+        stream: Stream,
+        crew: Crew,
+        factory: Callable[[], AnyProcessor],
+        options: Options,
+        counts: Counts,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
+        self.consumer = consumer
+        self.stream = stream
+        self.crew = crew
+        self.factory = factory
+        self.options = options
+        self.counts = counts
+        self.dead_letters = dead_letters
+        self.slots = Slots(options.threads)
+        # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
+        self.shutdown_slots = Slots(options.threads)
+        self.adrift: dict[ShardId, Call] = {}
