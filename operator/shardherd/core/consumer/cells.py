@@ -222,12 +222,17 @@ class CellLedger(Ledger[Grant]):
         self.progress += 1
         return ended
 
-    def ended(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
-        """The query of the cell has ended, and nothing of it goes on; Spark has logged so much of it as finished."""
+    def ended(self, cell: int, committed: Mapping[ShardId, Offset]) -> int:
+        """The query of the cell has ended, and nothing of it goes on; Spark has logged so much of it as finished.
+
+        Returns of which generation of the state it was.
+        """
         running = self._running.pop(cell, None)
-        if running is not None:
-            self._mirror(running, committed)
-            self.progress += 1
+        if running is None:
+            return self.generation
+        self._mirror(running, committed)
+        self.progress += 1
+        return running.generation
 
     def lose(self, cell: int) -> None:
         """The state of this cell is not there, or not that of the positions: nothing of it is read.

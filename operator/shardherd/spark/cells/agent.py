@@ -96,7 +96,7 @@ class CellAgent(ConsumerRun):
         self._numbers = 0
         self._runs: dict[int, int] = {}  # how often the query of each cell was started, for its readers to be known by
         self._batches: dict[int, HandedBatch] = {}
-        self._finished: set[int] = set()  # of Trigger.AvailableNow: what there was has been read
+        self._finished: set[tuple[int, int]] = set()  # of Trigger.AvailableNow, by cell and generation: read up to its end
         self._closed = False
         self._records = asyncio.Event()  # something may be handed out, or must not be any more
         self._turned = asyncio.Event()  # there may be new orders
@@ -188,10 +188,10 @@ class CellAgent(ConsumerRun):
         ledger, now = self.ledger, self._now()
         ending = self.session.ending
         to_start = () if ending or self.session.too_silent or not self.ready else ledger.to_start()
-        start = tuple(each for each in to_start if each.cell not in self._finished and not self._pauses.rests(each.cell, now))
+        left = [each for each in to_start if (each.cell, each.generation) not in self._finished]
+        start = tuple(each for each in left if not self._pauses.rests(each.cell, now))
         stop = ledger.running if ending else ledger.to_stop()
-        read = not ledger.paused and not ledger.running and all(each.cell in self._finished for each in to_start)
-        finished = bool(ledger.shards) and read
+        finished = bool(ledger.shards) and not (ledger.paused or ledger.running or left)
         return Orders(start, stop, self.gone, finished)
 
     def began(self, each: CellStart) -> int | None:
@@ -231,7 +231,7 @@ class CellAgent(ConsumerRun):
 
     def ended(self, cell: int, committed: Mapping[ShardId, Offset], failure: str = "", *, finished: bool = False) -> None:
         """The query of this cell has ended, with what Spark has logged of it: it was stopped, has failed, or has `finished`."""
-        self.ledger.ended(cell, committed)
+        generation = self.ledger.ended(cell, committed)
         self._batches.pop(cell, None)
         self._readers = {number: reader for number, reader in self._readers.items() if reader.cell != cell}
         if failure:
@@ -240,7 +240,7 @@ class CellAgent(ConsumerRun):
             text = "the query of cell %d has failed, and is started again in %g s; the other cells read on: %s"
             log.error(text, cell, pause, failure, extra=self.session.log_fields())
         if finished:
-            self._finished.add(cell)
+            self._finished.add((cell, generation))
         self._changed()
 
     def lose(self, cell: int, why: str, location: str) -> None:
@@ -308,12 +308,13 @@ class CellAgent(ConsumerRun):
 
     async def prepare_available_now(self, reader: CellReader) -> None:
         """For Trigger.AvailableNow: read up to what there is now."""
-        while not (wanted := self._readable(reader)) or not wanted.keys() <= self._end_offsets.known().keys():
+        # It may be that the cell has no shard of what this reader reads, but not that it has none at all.
+        while not self.ledger.readable(reader.cell) or not self._readable(reader).keys() <= self._end_offsets.known().keys():
             if self._to_stop(reader.cell):
                 break
             self._records.clear()
             await self._records.wait()
-        known = self._end_offsets.known()
+        known, wanted = self._end_offsets.known(), self._readable(reader)
         reader.bounds = EndOffsets({shard: known[shard] for shard in wanted if shard in known}, epochs_in(known))
 
     def batch(self, cell: int) -> HandedBatch | None:

@@ -30,6 +30,7 @@ class CellCoordinator(FakeCoordinator):
     """That of a group of two cells, whose state begins at 0 unless `starts` says otherwise."""
 
     starts: dict[str, int] = {}  # noqa: RUF012  (replaced by tests)
+    generation = 0
 
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         reply = await super().heartbeat(heartbeat, wait)
@@ -37,7 +38,7 @@ class CellCoordinator(FakeCoordinator):
             ConfirmedShard(e.shard, e.owner_epoch, e.held_since_epoch, e.position, start=self.starts.get(e.shard, 0))
             for e in reply.confirmed
         )
-        return HeartbeatReply(reply.revision, confirmed, paused=reply.paused, cells=2)
+        return HeartbeatReply(reply.revision, confirmed, paused=reply.paused, cells=2, state_generation=self.generation)
 
 
 class Scene:
@@ -360,3 +361,31 @@ def test_readiness_tells_what_a_consumer_of_cells_waits_for_and_which_cell_fails
         await asyncio.gather(scene.task, return_exceptions=True)
 
     asyncio.run(play())
+
+
+def test_a_reader_none_of_whose_topics_shards_is_in_the_cell_has_read_all_there_was() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A1, 1, 0))
+        start = scene.agent.began(scene.order(1))
+        assert start is not None
+        views = scene.agent.reader_began(1, start, frozenset({"views"}), Limits())
+        async with asyncio.timeout(60.0):
+            await scene.agent.prepare_available_now(views)
+        assert await scene.agent.latest(views, NOTHING, None) is NOTHING
+
+    story(body)
+
+
+def test_what_was_read_with_available_now_is_read_anew_after_its_state_was_discarded() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        await scene.query(0)
+        scene.agent.ended(0, {A0: 100}, finished=True)
+        assert (await scene.agent.orders(0.1)).finished
+        scene.coordinator.generation = 1
+        scene.coordinator.assign((A0, 2, 0))
+        await scene.until(lambda: scene.agent.ledger.generation == 1)
+        orders = await scene.agent.orders(0.1)
+        assert ([each.cell for each in orders.start], orders.finished) == ([0], False)
+
+    story(body)

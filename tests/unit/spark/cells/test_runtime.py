@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,4 +37,7 @@ def test_the_agent_knows_how_long_a_query_waits_between_two_triggers(
     spark: Any = SimpleNamespace()
     waits.attach(spark)
     waits.run(lambda cell: cell, trigger)  # type: ignore[arg-type,return-value]
+    waits._loop.close()
+    for end in (waits._terminate_read, waits._terminate_write):
+        os.close(end)
     assert (warmed, waits._trigger_interval()) == ([interval], interval), "and the watch over tasks does not forget it"
