@@ -245,6 +245,16 @@ class Story:
     def running(self, name: str) -> Run | None:
         return next((run for run in self.runs if run.name == name and run.runs), None)
 
+    async def goes(self, events: Sequence[Event]) -> None:
+        """From the first worker on, until all is processed and everybody has ended."""
+        await self.happens("joins", "a")
+        for event, name, then in events:
+            await self.happens(event, name)
+            await asyncio.sleep(then)
+        await self.heals()
+        assert len(self.world.finished) == SHARDS * RECORDS
+        await self.ends()
+
     async def happens(self, event: str, name: str) -> None:
         run, world = self.running(name), self.world
         if event == "joins" and run is None:
@@ -293,12 +303,6 @@ def test_every_record_is_processed_in_order_and_no_position_passes_one_that_is_n
 ) -> None:
     async def played() -> None:
         async with Story(World(ordered), faults) as story:
-            await story.happens("joins", "a")
-            for event, name, then in events:
-                await story.happens(event, name)
-                await asyncio.sleep(then)
-            await story.heals()
-            assert len(story.world.finished) == SHARDS * RECORDS
-            await story.ends()
+            await story.goes(events)
 
     simulate(played)
