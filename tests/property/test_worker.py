@@ -127,6 +127,9 @@ class Run:
 
     @property
     def runs(self) -> bool:
+        """Raises what was asserted in it: a promise is broken, and another run would not mend it."""
+        if self.task.done() and not self.task.cancelled() and isinstance(error := self.task.exception(), AssertionError):
+            raise error
         return not self.dead.is_set() and not self.task.done()
 
     async def alive(self) -> None:
@@ -228,8 +231,29 @@ class Story:
         self.runs: list[Run] = []
         self._faults = iter(faults)
 
+    async def __aenter__(self) -> Story:
+        self._clock = asyncio.create_task(self.world.time_passes())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Whatever has happened, nothing goes on, and nobody is left to be told how a task ended."""
+        tasks = [self._clock, *(run.task for run in self.runs)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def running(self, name: str) -> Run | None:
         return next((run for run in self.runs if run.name == name and run.runs), None)
+
+    async def goes(self, events: Sequence[Event]) -> None:
+        """From the first worker on, until all is processed and everybody has ended."""
+        await self.happens("joins", "a")
+        for event, name, then in events:
+            await self.happens(event, name)
+            await asyncio.sleep(then)
+        await self.heals()
+        assert len(self.world.finished) == SHARDS * RECORDS
+        await self.ends()
 
     async def happens(self, event: str, name: str) -> None:
         run, world = self.running(name), self.world
@@ -265,6 +289,7 @@ class Story:
                 await run.task
         self.world.over.set()
         await asyncio.gather(*(run.task for run in self.runs), return_exceptions=True)
+        assert not self._clock.done(), self._clock.result()
 
 
 @settings(max_examples=EXAMPLES)
@@ -277,15 +302,7 @@ def test_every_record_is_processed_in_order_and_no_position_passes_one_that_is_n
     ordered: bool, events: list[Event], faults: list[str]
 ) -> None:
     async def played() -> None:
-        story = Story(World(ordered), faults)
-        clock = asyncio.create_task(story.world.time_passes())
-        await story.happens("joins", "a")
-        for event, name, then in events:
-            await story.happens(event, name)
-            await asyncio.sleep(then)
-        await story.heals()
-        assert len(story.world.finished) == SHARDS * RECORDS
-        await story.ends()
-        assert not clock.done(), clock.result()
+        async with Story(World(ordered), faults) as story:
+            await story.goes(events)
 
     simulate(played)

@@ -14,7 +14,7 @@ from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
 from tests.harness.long import LONG
 from tests.property.planted import Bug, noticed
-from tests.property.test_worker import EVENTS, RECORDS, SHARDS, BrokenError, Event, Run, Story, World
+from tests.property.test_worker import EVENTS, BrokenError, Event, Run, Story, World
 from tests.unit.spark.simulated import simulate
 
 EXAMPLES = 500 if LONG else 8
@@ -73,15 +73,8 @@ def test_every_record_is_processed_and_no_position_passes_one_that_is_not(
             in_order=in_order or serial,
             ack_timeout=20.0,
         )
-        clock = asyncio.create_task(story.world.time_passes())
-        await story.happens("joins", "a")
-        for event, name, then in events:
-            await story.happens(event, name)
-            await asyncio.sleep(then)
-        await story.heals()
-        assert len(story.world.finished) == SHARDS * RECORDS
-        await story.ends()
-        assert not clock.done(), clock.result()
+        async with story:
+            await story.goes(events)
 
     simulate(played)
 

@@ -179,6 +179,22 @@ def test_a_tuple_with_two_anchors_belongs_to_two_trees_and_fails_both() -> None:
     story(body, factory=lambda: joined, save_interval=1.0, in_order=False)
 
 
+def test_records_of_whole_trees_and_trees_that_failed_are_counted() -> None:
+    broken = ["s1a"]
+
+    def breaks(word: str) -> bool:
+        return word in broken and not broken.remove(word)  # type: ignore[func-returns-value]
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        counts = scene.processing.counts
+        assert (counts.records, counts.failures) == (3, {"process": 1})
+
+    story(body, factory=lambda: Sentences(breaks), save_interval=1.0)
+
+
 class Loose(Sentences):
     def split(self, tuple_: Tuple, out: Out) -> None:
         out.emit("count", "loose", anchors=())
