@@ -115,7 +115,9 @@ from shardherd.source.compiled.machine_code import SHIPPED_FOLDER, existing
 from shardherd.source.compiled.processors import here
 
 assert importlib.util.find_spec("numba") is None
-for module in ("shardherd.source.decoding.compiled_records", "shardherd.source.values.compiled_values"):
+from shardherd.source.compiled.compiling import LIBRARIES
+
+for module in LIBRARIES:
     for library in importlib.import_module(module).LIBRARIES:
         assert existing(library.file_name(here())).parent == SHIPPED_FOLDER
         print(library.name, *sorted(library.functions()))

@@ -56,6 +56,9 @@ ACKNOWLEDGED_BY_ALL = -1
 ACKNOWLEDGE_TIMEOUT_MS = 10_000
 """How long a broker waits for its replicas; then it says so, and the batch is sent again."""
 
+TOPIC_KNOWN = 3.0
+"""Seconds after which every broker knows of a topic that was made: until then one may say that there is none."""
+
 RETRY_FIRST, RETRY_MAX = 0.05, 1.0
 
 FENCED = (
@@ -233,14 +236,18 @@ class Transactions(ClusterConnection):
             delay = min(2 * delay, RETRY_MAX)
 
     async def _partitions(self, wire: _Wire, topic: str) -> int:
-        response = await wire.send(lookup.topics_request([topic]))
-        (found,) = response.topics
-        error = errors.for_code(found.error_code)
-        if error is errors.UnknownTopicOrPartitionError:
-            return 0
-        if error is not errors.NoError:
-            raise error(f"topic {topic!r}")
-        return len(found.partitions)
+        until = boot_time() + TOPIC_KNOWN
+        while True:
+            response = await wire.send(lookup.topics_request([topic]))
+            (found,) = response.topics
+            error = errors.for_code(found.error_code)
+            if error is errors.NoError:
+                return len(found.partitions)
+            if error is not errors.UnknownTopicOrPartitionError:
+                raise error(f"topic {topic!r}")
+            if boot_time() >= until or wire.expired(RETRY_MAX):
+                return 0
+            await wire.sleep(RETRY_FIRST)
 
     async def _durability(self, wire: _Wire, topic: str) -> Durability:
         (found,) = (await wire.send(lookup.topics_request([topic]))).topics
