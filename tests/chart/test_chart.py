@@ -94,7 +94,7 @@ def test_applications_get_their_account_where_they_are(cluster: Cluster) -> None
         found = [item for item in rendered(cluster, *options) if item["metadata"]["name"] in names]
         return [(item["kind"], item["metadata"]["namespace"]) for item in found]
 
-    kinds = ("ServiceAccount", "ServiceAccount", "Role", "RoleBinding")
+    kinds = ("ServiceAccount", "ServiceAccount", "ServiceAccount", "Role", "RoleBinding")
     assert places() == places("--set", "watchAllNamespaces=true") == [], "a driver beside the operator could become it"
     assert places("--set", "watchNamespaces={system}") == []
     assert places("--set", "applicationNamespaces={system}") == [(kind, "system") for kind in kinds]

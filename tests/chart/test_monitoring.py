@@ -134,6 +134,14 @@ CASES = [
         GROUP,
     ),
     case(
+        "ShardherdWorkerFailing",
+        "15m",
+        of_group("shardherd_worker_failing_shards", consumer="clicks-0"),
+        "2x30",
+        "0x10 1x5 0x15",
+        GROUP,
+    ),
+    case(
         "ShardherdFencedCheckpoints", "20m", of_group("shardherd_checkpoints_total", result="fenced"), "0+1x30", "4x30", GROUP
     ),
     case("ShardherdRebalanceStorm", "30m", of_group("shardherd_rebalances_total", reason="Joined"), "0+3x40", "0+1x40", GROUP),
@@ -180,7 +188,7 @@ class TestAlerts:
         return tmp_path
 
     def test_promtool_accepts_the_rules(self, files: Path) -> None:
-        assert "16 rules found" in promtool("check", "rules", str(files / "rules.yaml"))
+        assert "17 rules found" in promtool("check", "rules", str(files / "rules.yaml"))
 
     def test_each_fires_when_it_should_and_only_then(self, chart: Chart, files: Path) -> None:
         assert {case.alert for case in CASES} == set(alerts(chart))
