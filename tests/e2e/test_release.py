@@ -66,6 +66,10 @@ def test_the_operator_runs_from_the_archives_of_image_and_chart(installed: Lab, 
         (pod,) = [each for each in installed.kube.pods(NAMESPACE, "app.kubernetes.io/component=operator") if is_ready(each)]
         assert [each["image"] for each in pod["spec"]["containers"]] == [image]
         assert installed.kube.shell(NAMESPACE, pod["metadata"]["name"], "shardherd version").stdout == f"{source.version}\n"
+        # A pod is ready a moment before the API server can send anybody to it.
+        there = ("--for=jsonpath={.subsets[0].addresses[0].ip}", f"endpoints/{NAMESPACE}-shardherd-page", "--timeout=60s")
+        done = installed.kube.attempt("wait", "-n", NAMESPACE, *there, timeout=70)
+        assert done.returncode == 0, done.stderr
         with administrator(installed).page(*WHERE) as page:
             assert page.document()["groups"] == []
         assert "Succeeded" in installed.cluster.helm("test", NAMESPACE, "-n", NAMESPACE, "--timeout", "90s")
