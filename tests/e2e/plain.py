@@ -58,7 +58,7 @@ class Plain(Deployed):
     def reads(self) -> list[Read]:
         """All that was read so far, in the order of time."""
         found = []
-        for file in self.notes.iterdir():
+        for file in self.notes.glob("*"):
             consumer, _, run = file.name.partition(".")
             lines = [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
             found += [Read(ShardId(line.pop("shard")), consumer=consumer, run=run, **line) for line in lines]

@@ -418,7 +418,9 @@ def test_a_consumer_that_hangs_is_fenced_and_replaced_and_others_read_its_shards
         assert remedy_of(said, "Why is ConsumersReady False?").startswith(
             "none: its pod is replaced if it stays so for progressTimeout."
         )
-        assert answer(grace.explain(group, victim), f"How is {victim}?")[0].startswith(f"ConsumerSilent: {victim} runs, but")
+        assert answer(grace.explain(group, victim), f"How is {victim}?")[0].startswith(
+            f"ConsumerSilent: The process of {victim} runs, but it is not ready any more since "
+        )
         shown = page.group(group)
         assert (shown["ready"], shown["reason"], shown["consumersReady"]) == ("False", "ConsumerSilent", 2)
         assert {(holder, why) for _, holder, why in is_told_of_each_shard(page, group)} == {
