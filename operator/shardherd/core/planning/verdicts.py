@@ -32,6 +32,7 @@ from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import GroupSettings, GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
 from shardherd.core.model.reasons import CHECKPOINT_LOST, SOURCE_RECREATED
 from shardherd.core.model.verdicts import Verdict
+from shardherd.core.planning import room
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL
 
 STANDS = 60.0
@@ -150,7 +151,7 @@ def _judged(
     positions, ends, lags = _seen(counted)
     known, met = positions != UNKNOWN, before.position != UNKNOWN
     excused, kept = _excused(view, counted, held_up=held_up), _kept(view, counted)
-    unread = _unread(counted, held_up=held_up) | kept
+    unread = _unread(view, counted, held_up=held_up) | kept
     beyond = positions > ends
     level = known & (lags == 0) & ~beyond
     ahead = known & met & (positions > before.position)
@@ -163,7 +164,9 @@ def _judged(
     stepped = ahead & before.seen & (before.verdict != _CODES[Verdict.STOPPED])
     took = np.where(stepped, np.minimum(now - busy_since, LONGEST_STEP), before.took)
     step = np.where(ahead, positions - before.position, before.step)
-    moved_at = np.where(ahead | back | first | excused, now, before.moved_at)
+    # Nor has who was paused had time to get on when it begins to read on.
+    resumed = (before.verdict == _CODES[Verdict.STOPPED]) & ~unread
+    moved_at = np.where(ahead | back | first | excused | resumed, now, before.moved_at)
     level_at = np.where(level, now, before.level_at)
     unfit = beyond & (now - np.maximum(moved_at, level_at) >= ABOVE)
     moved_at = np.where(unfit, now - ABOVE, moved_at)
@@ -251,10 +254,16 @@ def _patience(view: GroupView, counted: Sequence[ShardView], settings: GroupSett
     return np.fromiter(found, dtype=np.float64, count=len(counted))
 
 
-def _unread(counted: Sequence[ShardView], *, held_up: bool) -> Flags:
-    """The shards that nobody has to get on with: nobody holds them, or has for long enough, or nobody of the group may."""
-    held = ShardState.ALREADY_ALLOC
-    found = (held_up or shard.holder is None or (shard.state is held and shard.state_age < STANDS) for shard in counted)
+def _unread(view: GroupView, counted: Sequence[ShardView], *, held_up: bool) -> Flags:
+    """The shards that nobody has to get on with: nobody holds them, or has for long enough, or their holder is not to read.
+
+    That is so for nobody of the group, or for one that is paused because it is too full.
+    """
+    held, paused = ShardState.ALREADY_ALLOC, room.paused(view)
+    found = (
+        held_up or shard.holder is None or shard.holder in paused or (shard.state is held and shard.state_age < STANDS)
+        for shard in counted
+    )
     return np.fromiter(found, dtype=np.bool_, count=len(counted))
 
 
