@@ -19,7 +19,7 @@ from shardherd.consumer.gauges import Gauges
 from shardherd.core.consumer.holdings import Holdings
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.gauges import Marks, Watermarks
-from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model.nouns import HeartbeatReply, Offset, ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.testing.group import PlayedGroup
 from shardherd.worker import AsyncCheckpoint, AsyncProcessor, Checkpoint, Options, Processor, Records, Worker
@@ -327,8 +327,13 @@ def test_shutdown_before_run_ends_it_at_once(group: PlayedGroup) -> None:
 def test_a_worker_that_is_too_full_is_paused_and_reads_on_by_itself_once_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod, "Gauges", partial(Gauges, every=0.02))
     told: list[bool] = []
-    confirm = Holdings.confirm
-    monkeypatch.setattr(Holdings, "confirm", lambda self, reply: (told.append(reply.paused), confirm(self, reply))[1])
+    real = Holdings.confirm
+
+    def confirm(holdings: Holdings, reply: HeartbeatReply) -> None:
+        told.append(reply.paused)
+        real(holdings, reply)
+
+    monkeypatch.setattr(Holdings, "confirm", confirm)
     used, logs, seen = [0.5], Logs(), Seen()
     group = PlayedGroup(shards=1)
     group._spec = replace(group._spec, settings=replace(group._spec.settings, watermarks=Watermarks(own=Marks(85, 90, 95))))

@@ -207,7 +207,7 @@ ABOVE_HIGH = _reason(
 )
 ABOVE_FLOOD = _reason(
     "AboveFlood",
-    (ConditionType.ROOM, _READY, STUCK_SHARDS),
+    (ConditionType.ROOM, _READY),
     meaning="a consumer is above a flood [watermark](concepts.md#watermarks): it is paused until it is below high, and gives "
     "its shards away as one above high does",
     remedy="make room for what the message names: it reads on by itself",
@@ -477,6 +477,12 @@ NO_PROGRESS = _reason(
     meaning="its holder has checkpointed nothing for a minute; if the group is paused, the source away, the holder without "
     "executors or the like, the message says so",
     remedy="else read that driver's log; after `progressTimeout` it is replaced",
+)
+_reason(
+    ABOVE_FLOOD,
+    (STUCK_SHARDS,),
+    meaning="its holder is above its flood watermark, and paused",
+    remedy="make room for what `ConsumersHaveRoom` names: it reads on by itself",
 )
 _reason(
     SINK_BLOCKED,

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import GroupSettings, GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
+from shardherd.core.model.nouns import ConsumerId, GroupSettings, GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
 from shardherd.core.model.reasons import CHECKPOINT_LOST, SOURCE_RECREATED
 from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning import room
@@ -102,8 +102,8 @@ BYTES = 5 * 8 + 5 * 8 + 4
 class History:
     """What is known after the look at `at`. `away`: that look saw nothing, as the source did not answer.
 
-    `held_up`: nobody of the group was to get on. `said` are the shards that are not OK, with their verdicts: made anew only
-    when one changes.
+    `held_up`: nobody of the group was to get on, nor were those that are `paused`. `said` are the shards that are not OK, with
+    their verdicts: made anew only when one changes.
     """
 
     at: float
@@ -112,6 +112,7 @@ class History:
     away: bool = False
     held_up: bool = False
     said: tuple[ShardVerdict, ...] = field(default=(), repr=False)
+    paused: frozenset[ConsumerId] = frozenset()
 
     @property
     def verdict(self) -> Verdict:
@@ -133,9 +134,13 @@ def looked(before: History | None, view: GroupView, now: float, wall: float, set
     if history.held_up and not held_up:
         # Its consumers have only now begun to get on.
         columns = replace(columns, moved_at=np.full(len(shards), now))
+    paused = room.paused(view)
+    if gone_on := history.paused - paused:
+        reads_on = np.fromiter((shard.holder in gone_on for shard in counted), dtype=np.bool_, count=len(counted))
+        columns = replace(columns, moved_at=np.where(reads_on, now, columns.moved_at))
     patience = _patience(view, counted, settings)
     judged = _judged(columns, view, counted, patience, now, wall, held_up=held_up)
-    return _said(History(now, history.shards, judged, held_up=held_up, said=history.said))
+    return _said(History(now, history.shards, judged, held_up=held_up, said=history.said, paused=paused))
 
 
 def _judged(
@@ -164,9 +169,7 @@ def _judged(
     stepped = ahead & before.seen & (before.verdict != _CODES[Verdict.STOPPED])
     took = np.where(stepped, np.minimum(now - busy_since, LONGEST_STEP), before.took)
     step = np.where(ahead, positions - before.position, before.step)
-    # Nor has who was paused had time to get on when it begins to read on.
-    resumed = (before.verdict == _CODES[Verdict.STOPPED]) & ~unread
-    moved_at = np.where(ahead | back | first | excused | resumed, now, before.moved_at)
+    moved_at = np.where(ahead | back | first | excused, now, before.moved_at)
     level_at = np.where(level, now, before.level_at)
     unfit = beyond & (now - np.maximum(moved_at, level_at) >= ABOVE)
     moved_at = np.where(unfit, now - ABOVE, moved_at)
