@@ -431,6 +431,20 @@ def test_a_new_shard_of_a_cell_is_given_to_who_has_the_cell_up_to_high(percent: 
 # The document's example.
 
 
+def test_twelve_units_two_nodes_three_nodes_two_nodes() -> None:
+    """6 primaries and 6 replicas are spread by their number alone, while all have room."""
+    play = started(12, 2, watermarks=DISK)
+    assert play.counts() == {"g-0": 6, "g-1": 6}
+    two = play.holders()
+    play.settle(*all_of(3))
+    three = play.holders()
+    assert (play.counts(), len(moved(two, three))) == ({"g-0": 4, "g-1": 4, "g-2": 4}, 4)
+    play.leave("g-2")
+    play.settle(*all_of(2))
+    assert play.counts() == {"g-0": 6, "g-1": 6}
+    assert moved({name: holder for name, holder in three.items() if holder != "g-2"}, play.holders()) == set()
+
+
 def test_watermarks_787_555_488() -> None:
     """Two nodes of 1 GB; low, high and flood at 800, 600 and 500 mb free.
 
@@ -498,6 +512,17 @@ def test_messages_are_warnings_from_high_on_and_name_who_what_and_the_limit() ->
     ]
     assert play.view.last_rebalance is not None
     assert play.view.last_rebalance.reason == WATERMARK_CROSSED
+
+
+def test_consumers_that_all_begin_above_high_are_given_nothing_until_one_has_room() -> None:
+    play = Play(spec(2, watermarks=DISK))
+    play.discover(topic(4))
+    told(play, g_0=91, g_1=96)
+    play.wait(60, all_of(2))
+    assert play.counts() == {"g-0": 0, "g-1": 0}
+    told(play, g_0=88)
+    play.wait(20, all_of(2))
+    assert play.counts() == {"g-0": 4, "g-1": 0}
 
 
 # What cannot be.
