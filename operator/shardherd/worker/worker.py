@@ -202,7 +202,8 @@ class Worker:
     """A worker that can be stopped from elsewhere: `run` blocks until it has ended, `shutdown` asks it to.
 
     `factory` makes a processor; it is called once for each shard that is held. What Kafka, which group and who this is comes
-    from the environment of a pod, or from these arguments: see `place`. `gauge` as in `run`.
+    from the environment of a pod, or from these arguments: see `place`. `gauge` as in `run`; by default it is what the factory
+    has under that name, such as a static method of a processor's class, as a pod knows nothing but that.
     """
 
     def __init__(
@@ -219,7 +220,8 @@ class Worker:
         self._options = options or Options()
         self._place: Place = place(os.environ if environment is None else environment, **where)
         self._fetcher = fetcher
-        self._gauge = gauge
+        own: OwnGauge | None = getattr(factory, "gauge", None)
+        self._gauge = gauge or own
         self._ending: Callable[[], None] | None = None
         self._stop_asked = threading.Event()
         self._over = threading.Event()

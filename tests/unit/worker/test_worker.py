@@ -41,6 +41,7 @@ class Seen:
         self.offsets: dict[ShardId, list[Offset]] = {}
         self.calls: list[tuple[str, ShardId]] = []
         self.threads: set[str] = set()
+        self.gauge: Callable[[], float] | None = None
         self._process = process
 
     def __call__(self) -> Processor:
@@ -77,22 +78,10 @@ def written(count: int) -> Logs:
     return logs
 
 
-def worker_of(
-    group: PlayedGroup,
-    name: str,
-    factory: Callable[[], Any],
-    logs: Logs,
-    gauge: Callable[[], float] | None = None,
-    **options: Any,
-) -> Worker:
+def worker_of(group: PlayedGroup, name: str, factory: Callable[[], Any], logs: Logs, **options: Any) -> Worker:
     given = {"fetch_interval": 0.02, "save_interval": 0.1, "drain_timeout": 5.0, **options}
     return Worker(
-        factory,
-        options=Options(**given),
-        environment=group.environment(name),
-        fetcher=logs,
-        gauge=gauge,
-        bootstrap="nowhere:9092",
+        factory, options=Options(**given), environment=group.environment(name), fetcher=logs, bootstrap="nowhere:9092"
     )
 
 
@@ -337,7 +326,8 @@ def test_a_worker_that_is_too_full_is_paused_and_reads_on_by_itself_once_it_has_
     used, logs, seen = [0.5], Logs(), Seen()
     group = PlayedGroup(shards=1)
     group._spec = replace(group._spec, settings=replace(group._spec.settings, watermarks=Watermarks(own=Marks(85, 90, 95))))
-    with group, running(worker_of(group, "played-0", seen, logs, gauge=lambda: used[0])) as raised:
+    seen.gauge = lambda: used[0]
+    with group, running(worker_of(group, "played-0", seen, logs)) as raised:
         group.until("it has the shard", lambda: group.held_by("played-0") == SHARDS[:1])
         used[0] = 0.99
         group.until("it is paused", lambda: told[-1:] == [True])
