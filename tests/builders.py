@@ -16,6 +16,7 @@ from shardherd.core.group.notes import text
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.group.state import GroupEvent, Put, State, Table
+from shardherd.core.model.gauges import Gauge
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointReply,
@@ -97,8 +98,8 @@ def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:
 class Consumer:
     """A consumer that behaves well.
 
-    Change `ready`, `draining`, `busy` (shards that it cannot give up yet), `zone`, `capacity`, `state_lost` and what it is
-    about at will.
+    Change `ready`, `draining`, `busy` (shards that it cannot give up yet), `zone`, `capacity`, `state_lost`, `gauges` and what
+    it is about at will.
     """
 
     name: ConsumerId
@@ -117,6 +118,7 @@ class Consumer:
     phase_age: float = 0.0
     goes_on_in: float = 0.0
     state_lost: tuple[int, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
 
     def heartbeat(self) -> Heartbeat:
         """The next heartbeat."""
@@ -138,6 +140,7 @@ class Consumer:
             Seconds(self.phase_age),
             Seconds(self.goes_on_in),
             self.state_lost,
+            self.gauges,
         )
 
     def apply(self, reply: HeartbeatReply) -> None:

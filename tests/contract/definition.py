@@ -407,6 +407,36 @@ REFUSED = [
         "or a plug-in, whose name has a dot",
         id="an assignor that does not exist",
     ),
+    pytest.param({"watermarks": {}}, "spec.watermarks in body should have at least 1 properties", id="watermarks of nothing"),
+    pytest.param({"watermarks": {"cpu": {}}}, 'unknown field "spec.watermarks.cpu"', id="watermarks of what is not measured"),
+    pytest.param(
+        {"watermarks": {"disk": {"low": "800Mi", "high": "600Mi"}}},
+        "spec.watermarks.disk mixes percent that are used with bytes that are free (low 800Mi, high 600Mi, flood 95%): write "
+        "all three in one of them",
+        id="watermarks of two units",
+    ),
+    pytest.param(
+        {"watermarks": {"memory": {"low": "90%"}}},
+        "spec.watermarks.memory has low 90%, high 90% and flood 95%: as percent that are used low must be less than high, and "
+        "high less than flood",
+        id="a low watermark that is not below high",
+    ),
+    pytest.param(
+        {"watermarks": {"disk": {"low": "1G", "high": "1Gi", "flood": "1"}}},
+        "spec.watermarks.disk has low 1G, high 1Gi and flood 1: as bytes that are free low must be more than high, and high "
+        "more than flood",
+        id="watermarks with more free at high than at low",
+    ),
+    pytest.param(
+        {"watermarks": {"own": {"low": "1Gi", "high": "1Mi", "flood": "1Ki"}}},
+        "spec.watermarks.own.low in body should match '^([1-9][0-9]?|100)%$'",
+        id="watermarks in bytes of a gauge without a unit",
+    ),
+    pytest.param(
+        {"watermarks": {"disk": {"low": "101%"}}},
+        "spec.watermarks.disk.low in body should match",
+        id="a watermark above all",
+    ),
     pytest.param(
         {"assignorOptions": {"weights": "Messages"}},
         'Unsupported value: "Messages": supported values: "Records", "Bytes"',
@@ -630,6 +660,16 @@ ACCEPTED = [
         id="executors from none on",
     ),
     pytest.param({"application": {"driver": {"cores": 4, "cpuLimit": 4}, "executor": {"cpuLimit": 1}}}, id="limits on CPU"),
+    pytest.param({"watermarks": {"disk": {}, "memory": {"flood": "100%"}, "own": {}}}, id="watermarks by default"),
+    pytest.param(
+        {
+            "watermarks": {
+                "disk": {"low": "9Ti", "high": "10G", "flood": "1024"},
+                "own": {"low": "1%", "high": "9%", "flood": "10%"},
+            }
+        },
+        id="watermarks as bytes that are free",
+    ),
     pytest.param({"reset": {"id": "r1", "to": "Earliest", "shards": ["clicks/0"]}}, id="a reset of one shard"),
     pytest.param({"state": {"cells": 6, "checkpoint": {"claimName": "clicks-state"}}}, id="state in a claim"),
     pytest.param(

@@ -36,8 +36,10 @@ from shardherd.core.group import (
     records,
     resets,
     timers,
+    watermarks,
 )
 from shardherd.core.model import requests
+from shardherd.core.model.gauges import Stage
 from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
 from tests.simulation import network
 
@@ -52,6 +54,27 @@ def _cells_are_split() -> list[Patch]:
 def _cells_go_before_they_are_released() -> list[Patch]:
     """What is given up of a cell moves on, though its holder still has another shard of it."""
     return [(liveness, "moves_whole", lambda *_: True)]
+
+
+def _flood_is_for_ever() -> list[Patch]:
+    """Who was paused because it is too full is not told to go on."""
+    real = watermarks.judged
+
+    def judged(state: Any, session: Any, before: Any, now: float) -> Any:
+        after = real(state, session, before, now)
+        flooded = before is not None and before.stage is Stage.FLOOD
+        return structs.replace(after, stage=Stage.FLOOD) if flooded else after
+
+    return [(watermarks, "judged", judged)]
+
+
+def _full_consumers_are_given_shards() -> list[Patch]:
+    return [(eligible, "_has_room", lambda *_: True), (eligible, "_least_full", lambda _, consumers: consumers)]
+
+
+def _all_is_given_away_at_once() -> list[Patch]:
+    real = watermarks.given_away
+    return [(watermarks, "given_away", lambda state, each, held, now: held if real(state, each, held, now) else 0)]
 
 
 def _generation_not_begun() -> list[Patch]:
@@ -578,6 +601,9 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "cells split between consumers": _cells_are_split,
     "a cell granted before all of it is released": _cells_go_before_they_are_released,
     "positions of cells set without a new generation": _generation_not_begun,
+    "flood without recovery": _flood_is_for_ever,
+    "a consumer above low is given a shard": _full_consumers_are_given_shards,
+    "above high gives all at once": _all_is_given_away_at_once,
 }
 
 

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from shardherd.consumer.ports import Coordinator
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
-from shardherd.core.model.nouns import GroupSpec, Incarnation, Leave, Offset, ShardId
+from shardherd.core.model.gauges import Gauge
+from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation, Leave, Offset, ShardId
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
@@ -54,6 +55,8 @@ class Around(calls.Around, Protocol):
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None: ...
 
     def replays(self, ranges: Mapping[ShardId, ReadRange], ours: Collection[ShardId], run: Run) -> None: ...
+
+    def gauges(self, consumer: ConsumerId) -> tuple[Gauge, ...]: ...
 
     def say(self, text: str) -> None: ...
 
@@ -219,6 +222,7 @@ class ConsumerRun:
             self._settings, self._client, EndOffsets(self, self.world), Silent(), self._stop, self._running, loop.time
         )
         self.agent.batch_sizing.bound = 1000
+        self.agent.gauges = lambda: self.world.gauges(self.run.consumer)
         loop.create_task(self.agent.run())
         self._engine = loop.create_task(self._query(self.world.rng.uniform(0.5, 4.0)))
 

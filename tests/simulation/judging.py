@@ -38,6 +38,7 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardState,
 )
+from tests.simulation.filling import FLOOD, HIGH, LOW, RECOVERY, Reported
 from tests.simulation.history import HELD, History, applying
 from tests.simulation.history_entries import BrokenError
 
@@ -137,6 +138,8 @@ class Judge(History):
     """Of which shards a position of a reset became durable since the last reset was made."""
     events: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By coordinator and reason."""
+    reported: Reported = field(default_factory=Reported)
+    """How full consumers have said that they are."""
     rebalanced_at: dict[str, float] = field(default_factory=dict)
     """When each coordinator told of a rebalance last."""
 
@@ -162,6 +165,7 @@ class Judge(History):
         if heartbeat.seq <= heard.seq:
             return False
         heard.seq, heard.revision = heartbeat.seq, heartbeat.revision
+        self.reported.hears(key, heartbeat, self.now)
         heard.named = frozenset(each.shard for each in heartbeat.held)
         self.named_at.update(dict.fromkeys(((coordinator, shard) for shard in heard.named), self.now))
         heard.ready = heard.ready or heartbeat.ready
@@ -226,6 +230,7 @@ class Judge(History):
         for was, row in changed:
             if was != row:
                 self._row(was, row, before.group, after)
+        self._given_away(before, after)
         self._group(before, after)
         for name, consumer in after.consumers.items():
             known = before.consumers.get(name)
@@ -365,6 +370,9 @@ class Judge(History):
             return
         if heard.ready_since is None or heard.ready_since >= self.now - LATELY:
             return
+        key = (self.writer, taker, known.incarnation)
+        if spec.settings.watermarks and not self.reported.was_never_above(key, LOW, self.now - LATELY):
+            return
         # One write may store many decisions: another consumer may have been chosen by one of them, and be no choice since.
         if not any(self._was_a_choice(name, after) for name in after.consumers.keys() - {taker, was.holder}):
             raise BrokenError(f"{was.shard} stays with {was.holder}, though {taker} waits for it")
@@ -433,10 +441,78 @@ class Judge(History):
         spec = self.spec
         if spec is None or self.spec_since > self.now - SPEC_KNOWN or self._stood():
             return
+        if spec.settings.watermarks:
+            self._has_room(row)
         if spec.settings.paused:
             raise BrokenError(f"{row.shard} was given to {row.holder} while the group was paused")
         if row.holder in spec.leaving or row.holder in spec.cordoned:
             raise BrokenError(f"{row.shard} was given to {row.holder}, which is to lose all")
+
+    def _has_room(self, row: ShardRecord) -> None:
+        """Nobody above high is given anything, and nobody above low what somebody below low could be given.
+
+        In a group with cells one above low may be given more of a cell that it has.
+        """
+        assert row.holder is not None
+        assert row.incarnation is not None
+        taker, lately = (self.writer, row.holder, row.incarnation), self.now - LATELY
+        if self.reported.was_above(taker, HIGH, lately):
+            raise BrokenError(f"{row.shard} was given to {row.holder}, which is above high")
+        if self.cells or not self.reported.was_above(taker, LOW, lately):
+            return
+        if others := [name for name in self._with_room() if name != row.holder]:
+            raise BrokenError(f"{row.shard} was given to {row.holder}, which is above low, and {others} have room")
+
+    def _with_room(self) -> list[ConsumerId]:
+        """The consumers that could be given shards for some time by now, and were below low for all of it."""
+        spec, before, found = self.spec, self.written, list[ConsumerId]()
+        assert spec is not None
+        assert self.stored is not None
+        since = self.now - RECOVERY - 2 * spec.settings.heartbeat_interval - LATELY
+        for name, consumer in before.consumers.items() if before is not None else ():
+            key = (self.writer, name, consumer.incarnation)
+            heard = self.heard_of.get(key)
+            if heard is None or heard.ready_since is None or heard.ready_since > self.now - LATELY:
+                continue
+            after = self.stored.consumers[name]
+            if not consumer.present or not after.present or after.incarnation != consumer.incarnation:
+                continue
+            if name in spec.leaving or name in spec.cordoned or heard.draining_since is not None:
+                continue
+            if self.reported.was_never_above(key, LOW, since):
+                found.append(name)
+        return found
+
+    def _given_away(self, before: Ownership, after: Ownership) -> None:
+        """Who is above high gives a tenth away at a time, beside what it has more than its share."""
+        spec = self.spec
+        if spec is None or not spec.settings.watermarks or self.cells or self.spec_since > self.now - SPEC_KNOWN:
+            return
+        if self._stood() or spec.settings.assignor != "Sticky":
+            return  # the others move what their formulas say
+        held, revoked = Counter[ConsumerId](), Counter[ConsumerId]()
+        for name, row in before.shards.items():
+            if row.state is ShardState.ALREADY_ALLOC and row.holder is not None and name in after.shards:
+                held[row.holder] += 1
+                now = after.shards[name]
+                revoked[row.holder] += now.state is ShardState.TRANSFER and now.holder == row.holder
+        everybody = {name for each in (before, after) for name, consumer in each.consumers.items() if consumer.present}
+        # What nobody holds may be what nobody can be given.
+        shared = sum(row.state in HELD and self.shards[name].present for name, row in after.shards.items())
+        share = shared // (len(everybody) + 1)
+        for holder, gone in revoked.items():
+            consumer = after.consumers[holder]
+            heard = self.heard_of.get((self.writer, holder, consumer.incarnation))
+            goes = holder in spec.leaving or holder in spec.cordoned or heard is None or heard.draining_since is not None
+            if (
+                not gone
+                or goes
+                or not self.reported.was_above((self.writer, holder, consumer.incarnation), HIGH, self.now - LATELY)
+            ):
+                continue
+            self.counts["shards given away by who is above high"] += gone
+            if held[holder] - gone < min(held[holder], share) - max(1, held[holder] // 10):
+                raise BrokenError(f"{holder} is above high, and gives {gone} of {held[holder]} shards away at once")
 
     def _group(self, before: Ownership, after: Ownership) -> None:
         old, new = before.group, after.group
@@ -565,18 +641,30 @@ class Judge(History):
             raise BrokenError(
                 f"{owner} names {heartbeat.held}, is told that {reply.fenced} are fenced, and {sorted(stale)} are"
             )
-        self._settings(owner, reply)
+        self._settings(owner, heartbeat, reply)
 
-    def _settings(self, owner: object, reply: HeartbeatReply) -> None:
+    def _settings(self, owner: object, heartbeat: Heartbeat, reply: HeartbeatReply) -> None:
         if self.spec is None or self.spec_since > self.now - SPEC_KNOWN or self._stood():
             return
         operator = self._operator(self.writer)
         if operator is not None and self._kube_in_trouble(operator):
             return  # an edit counts once it is stored
         wanted = self.spec.settings
+        paused = wanted.paused or self._is_too_full(heartbeat, reply)
         shown = (reply.paused, reply.ordered, reply.heartbeat_interval, reply.session_timeout)
-        if shown != (wanted.paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):
+        if shown != (paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):
             raise BrokenError(f"{owner} is told {shown}, and the spec is {wanted}")
+
+    def _is_too_full(self, heartbeat: Heartbeat, reply: HeartbeatReply) -> bool:
+        """Whether a consumer must be paused: above flood. Between high and flood it may be, if it was above flood before."""
+        key = (self.writer, heartbeat.consumer, heartbeat.incarnation)
+        percent, heard = self.reported.last(key), self.heard_of.get(key)
+        if percent is None or heard is None:
+            return False
+        if heartbeat.seq != heard.seq:
+            return reply.paused  # by what it has said since
+        self.counts["heartbeats of consumers above flood"] += percent > FLOOD
+        return percent > FLOOD or (percent > HIGH and reply.paused)
 
     def _readable(self, shard: ShardId) -> bool:
         """Whether its position has been known for long, so that nothing keeps its holder from being told of it."""

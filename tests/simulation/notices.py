@@ -15,6 +15,8 @@ from tests.simulation.history_entries import BrokenError
 
 PLAIN = frozenset(
     {
+        "AboveLow",
+        "BelowLow",
         "ConsumerJoined",
         "ConsumerLeft",
         "OwnershipRebuilt",
@@ -57,6 +59,7 @@ CAUSES = frozenset(
         "ShardsAppeared",
         "ShardsFreed",
         "TransferEnded",
+        "WatermarkCrossed",
         "WeightsChanged",
     }
 )

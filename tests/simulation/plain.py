@@ -47,6 +47,7 @@ class PlainRun(ConsumerRun):
             save_interval=world.rng.choice((5.0, 60.0)) * world.plan.time_scale,
             loss_limit=self._settings.coordinator_loss_limit,
             now=self.process.loop.time,
+            gauges=lambda: world.gauges(run.consumer),
         )
         self.process.loop.create_task(self._main(self._consumer))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from shardherd.core.model.gauges import NO_WATERMARKS
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GrowthCutover, KafkaSource
+from tests.simulation.filling import WATERMARKS
 
 CHAOS = 540.0
 """Seconds of faults; then the world heals, and has at least 70 s more to settle: 10 minutes in all."""
@@ -21,6 +23,9 @@ LONG_SHARE = 0.025
 
 CELLS_SHARE = 0.1
 """The part of all schedules whose shards move in cells."""
+
+FILLING_SHARE = 0.1
+"""The part of all schedules whose consumers fill up, and in which watermarks are declared."""
 
 FAULTS = (
     "consumer crashes",
@@ -126,6 +131,8 @@ def plan(seed: int) -> Plan:
     # No seed that was kept has cells by this word.
     of_cells = random.Random(f"{seed} cells 452")
     cells = of_cells.randint(1, 6) if of_cells.random() < CELLS_SHARE else 0
+    # Nor watermarks by this one.
+    fills = random.Random(f"{seed} watermarks 490324").random() < FILLING_SHARE
     settings = GroupSettings(
         ordered=ordered,
         assignor=rng.choice(("Sticky", "Sticky", "Sticky", "RoundRobin", "Range")),
@@ -137,6 +144,7 @@ def plan(seed: int) -> Plan:
         initial_assignment_delay=10.0,
         forget_after=forget,
         cells=cells,
+        watermarks=WATERMARKS if fills else NO_WATERMARKS,
         growth_cutover=GrowthCutover.NEVER,
     )
     identity = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from shardherd.core.model.naming import cell
 from shardherd.core.model.nouns import ShardState
 from tests.simulation import faults
+from tests.simulation.filling import RECOVERY
 from tests.simulation.history_entries import BrokenError
 from tests.simulation.resting import unlike
 
@@ -57,6 +58,7 @@ def _bound(world: World) -> float:
         2 * settings.session_timeout
         + max(settings.release_timeout, settings.progress_timeout) * 2.0 ** _doublings(world)
         + settings.rejoin_grace
+        + ((RECOVERY + 2 * settings.heartbeat_interval) if settings.watermarks else 0.0)
         + settings.heartbeat_interval
         + (settings.session_timeout if world.history.counts["ownerships lost"] else 0.0)
         + RESTARTS * world.plan.time_scale

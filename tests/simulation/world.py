@@ -14,6 +14,7 @@ from shardherd.consumer import session
 from shardherd.coordinator import runtime
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, ShardherdError
+from shardherd.core.model.gauges import Gauge
 from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
@@ -29,6 +30,7 @@ from shardherd.core.model.nouns import (
 from tests.simulation import days, faults, leaderless
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
+from tests.simulation.filling import Disks
 from tests.simulation.history_entries import BrokenError, Run
 from tests.simulation.judging import Judge, listening
 from tests.simulation.network import Network, Process
@@ -80,6 +82,7 @@ class World:
         self.api = ApiServer(self.history)
         self.kafka = Kafka(self.history)
         self.spec = plan.spec
+        self.disks = Disks(plan.seed, plan.time_scale)
         self.discovery = plan.discovery
         self.pods = Pods(self)
         self.history.disturbed = lambda why: self.pods.disturb(self.pods.existing.keys(), why)
@@ -98,6 +101,12 @@ class World:
         self._stood: dict[str, tuple[float, float]] = {}
         # When each operator last stood still, from and until.
         self._led_since = 0.0
+
+    def gauges(self, consumer: ConsumerId) -> tuple[Gauge, ...]:
+        """How full a consumer is, where that matters."""
+        if not self.spec.settings.watermarks:
+            return ()
+        return (self.disks.gauge(consumer, self.time, healed=self.healed),)
 
     # Its life.
 

@@ -29,6 +29,7 @@ from shardherd.consumer.session import Session
 from shardherd.core.consumer.holdings import Grant, Holdings
 from shardherd.core.consumer.settings import SessionSettings, until
 from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError
+from shardherd.core.model.gauges import Gauge
 from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, Phase, ShardId
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class AsyncConsumer:
     `ready` False joins without being given shards, until `become_ready` is called. `save_interval` in seconds: see
     `ShardInHand.save_checkpoint`. `loss_limit` in seconds: how long an unordered group's shards are read on without an answer.
     `about` says what the program is about, for every heartbeat; without it the coordinator takes it for one that reads. `heard`
-    is called with each notice of the session, for who counts.
+    is called with each notice of the session, for who counts. `gauges` say how full the program is, for groups with watermarks.
 
     A defect of the session stops the consumer, and is raised at the end of the `async with`.
     """
@@ -72,6 +73,7 @@ class AsyncConsumer:
         drain_timeout: float = 60.0,
         about: Callable[[], Phase | None] = lambda: None,
         heard: Callable[[Notice], None] = lambda _: None,
+        gauges: Callable[[], tuple[Gauge, ...]] = tuple,
         now: Callable[[], float] = boot_time,
     ) -> None:
         self.holdings = Holdings(consumer)
@@ -90,6 +92,7 @@ class AsyncConsumer:
         self._ready = ready
         self._about = about
         self._heard = heard
+        self._gauges = gauges
         self._now = now
         self._changed = asyncio.Event()
         self._readers: set[asyncio.Task[Any]] = set()
@@ -158,7 +161,10 @@ class AsyncConsumer:
 
     @property
     def paused(self) -> bool:
-        """Whether the group is: what is in hand is finished, and nothing more is begun. No shard is taken either."""
+        """Whether the group is, or this consumer because it is too full.
+
+        What is in hand is finished, and nothing more is begun. No shard is taken either.
+        """
         return self.holdings.paused
 
     @property
@@ -194,7 +200,7 @@ class AsyncConsumer:
 
     def readiness(self) -> Readiness:
         """What the program tells of itself."""
-        return Readiness(self._ready, self._about())
+        return Readiness(self._ready, self._about(), gauges=self._gauges())
 
     def hear(self, notice: Notice) -> None:
         self._heard(notice)

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from shardherd.client.aio import AsyncConsumerClient
 from shardherd.client.consumer import LOSS_LIMIT, AsyncConsumer
+from shardherd.consumer.gauges import Gauges, Measure, OwnGauge, measure_of
 from shardherd.consumer.ports import Coordinator
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import ConsumerId, Incarnation
@@ -35,13 +36,15 @@ async def consumer_of_pod(
     *,
     signals: Collection[int] = (signal.SIGTERM,),
     metrics: Callable[[], tuple[bytes, str]] | None = None,
+    gauge: OwnGauge | None = None,
     **options: Any,
 ) -> AsyncIterator[AsyncConsumer]:
     """The consumer that this pod is. Must be entered in the main thread, where signals arrive, or without `signals`.
 
     After a signal `take` raises ConsumerStoppedError, and the end of the block drains. `metrics` gives what a
-    scrape of /metrics is answered with, and its content type. `options` are AsyncConsumer's that the environment does not say.
-    Raises InvalidRequestError that names the variables which are not set.
+    scrape of /metrics is answered with, and its content type. `gauge` says how full the program is by its own measure, from 0
+    to 1; its disks (SHARDHERD_DISKS) and memory are measured anyhow. `options` are AsyncConsumer's that the environment does
+    not say. Raises InvalidRequestError that names the variables which are not set.
     """
     found = dict(os.environ if environment is None else environment)
     if missing := [name for name in NEEDED if not found.get(name)]:
@@ -55,6 +58,7 @@ async def consumer_of_pod(
     stop_requested = asyncio.Event()
     drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
     async with (
+        _measured(measure_of(found, gauge)) as gauges,
         _signals_set(stop_requested, signals),
         _coordinator(
             (url, namespace, group, Path(token).read_text),
@@ -70,6 +74,7 @@ async def consumer_of_pod(
             capacity=int(found.get("SHARDHERD_CAPACITY") or 1),
             loss_limit=int(found.get("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS") or LOSS_LIMIT * 1000) / 1000,
             drain_timeout=drain_timeout,
+            gauges=gauges,
             **options,
         ) as consumer,
         _served(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0), metrics, _scrapers(found)),
@@ -81,6 +86,16 @@ async def consumer_of_pod(
             if stop_requested.is_set():
                 await draining
             draining.cancel()
+
+
+@asynccontextmanager
+async def _measured(measure: Measure) -> AsyncIterator[Gauges]:
+    """How full this process is, measured as long as this lasts."""
+    gauges = await asyncio.to_thread(Gauges, measure)
+    try:
+        yield gauges
+    finally:
+        gauges.close()
 
 
 @asynccontextmanager

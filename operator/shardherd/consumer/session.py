@@ -250,6 +250,7 @@ class Session:
             phase_age=Seconds(0.0 if said.phase is None else now - self._phase[1]),
             goes_on_in=Seconds(said.goes_on_in),
             state_lost=said.state_lost,
+            gauges=said.gauges,
         )
 
     def _confirm(self, reply: HeartbeatReply) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from shardherd.core.model.gauges import QUANTITIES, Marks, Watermarks
 from shardherd.core.model.nouns import (
     GroupIdentity,
     GroupSettings,
@@ -37,6 +38,7 @@ from shardherd.core.planning.observed import (
 )
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
+_MARK = re.compile(rf"(?P<number>[0-9]+)(?P<unit>%|{'|'.join(QUANTITIES)})")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -89,6 +91,30 @@ def pauses(metadata: Mapping[str, Any]) -> Pauses:
     return Pauses(**{name: annotations.get(annotation) == "true" for name, annotation in PAUSES.items()})
 
 
+def watermarks(given: Mapping[str, Any]) -> Watermarks:
+    """How full a consumer may be. Raises InvalidGroupError."""
+    return Watermarks(**{kind: _marks(f"spec.watermarks.{kind}", of) for kind, of in given.items()})
+
+
+def _marks(field: str, given: Mapping[str, Any]) -> Marks:
+    texts = (given["low"], given["high"], given["flood"])
+    matches = [_MARK.fullmatch(text) for text in texts]
+    found = [(int(each["number"]), each["unit"]) for each in matches if each is not None]
+    free = [unit != "%" for _, unit in found]
+    if len(found) != len(texts) or len(set(free)) != 1:
+        raise InvalidGroupError(
+            f"{field} is low {texts[0]}, high {texts[1]} and flood {texts[2]}: write all three as percent that are used, such"
+            " as 85%, or as bytes that are free, such as 10Gi"
+        )
+    low, high, flood = (number * (1 if unit == "%" else QUANTITIES[unit]) for number, unit in found)
+    if not (low > high > flood if free[0] else low < high < flood):
+        raise InvalidGroupError(
+            f"{field} is low {texts[0]}, high {texts[1]} and flood {texts[2]}: high must be fuller than low, and flood"
+            " fuller than high"
+        )
+    return Marks(low, high, flood, free=free[0])
+
+
 def _scaling(scaling: Mapping[str, Any]) -> Scaling:
     lag, usual = scaling.get("lag", {}), LagScaling()
     return Scaling(
@@ -136,6 +162,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             cells=spec["state"]["cells"] if "state" in spec else 0,
             growth_cutover=GrowthCutover(kafka["growth"]["cutover"]),
             growth_settle=seconds(kafka["growth"]["settle"]),
+            watermarks=watermarks(spec.get("watermarks", {})),
         ),
         scaling=_scaling(spec["scaling"]),
         replicas=spec.get("replicas", 1),

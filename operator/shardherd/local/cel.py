@@ -14,6 +14,8 @@ from typing import Any
 
 import re2
 
+from shardherd.core.model.gauges import QUANTITIES
+
 Scope = Mapping[str, Any]
 Value = Callable[[Scope], Any]
 
@@ -67,6 +69,9 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
     "contains": lambda text, part: part in text,
     "matches": lambda text, pattern: re2.search(pattern, text) is not None,
     "getMilliseconds": lambda duration: duration.milliseconds,
+    "replace": str.replace,
+    "isLessThan": lambda left, right: left < right,
+    "isGreaterThan": lambda left, right: left > right,
     "hasValue": lambda optional: optional.there,
     "value": lambda optional: optional.value,
     "format": lambda text, values: text % tuple(values),
@@ -81,7 +86,19 @@ def duration(text: str) -> Duration:
     return Duration(sum(int(number) * _UNITS[unit] for number, unit in parts))
 
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"duration": duration, "size": len, "string": str}
+_QUANTITY = re.compile(rf"(?P<number>\d+)(?P<unit>{'|'.join(QUANTITIES)})")
+
+
+def quantity(text: str) -> int:
+    """What `quantity(...)` is of this text: a whole number, as the rules have no others."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise CelError(f'"{text}" is no quantity')
+    unit: str = match["unit"]
+    return int(match["number"]) * QUANTITIES[unit]
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"duration": duration, "quantity": quantity, "size": len, "string": str}
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 

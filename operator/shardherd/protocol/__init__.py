@@ -45,7 +45,7 @@ calls, is none. Requests of the version before must be served: see `check_versio
 1. The first.
 2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`, a leave `stopped`.
 3. A heartbeat may tell what its consumer is about: `phase`, `phaseAgeMs` and `goesOnInMs`.
-4. A heartbeat may name cells whose state is lost: `stateLost`.
+4. A heartbeat may name cells whose state is lost, `stateLost`, and tell how full its consumer is: `gauges`.
 """
 
 PROTOCOL_HEADER = "Shardherd-Protocol"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from shardherd.source.kafka_python.unfinished_package import leave_unfinished
@@ -23,11 +23,15 @@ __all__ = ["ranges", "register", "run_cells", "session", "values_read"]
 leave_unfinished()
 
 
-def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+def session(
+    name: str | None = None, conf: Mapping[str, str] | None = None, *, gauge: Callable[[], float] | None = None
+) -> SparkSession:
     """The SparkSession of this consumer, with the agent running beside it and `format("shardherd")` registered.
 
     Call it first, in the main thread. `name` is the application's name (default: the group's), `conf` overrides what the
-    ConsumerGroup says. Raises NotInPodError outside a driver pod, SessionError when called too late or in another thread.
+    ConsumerGroup says. `gauge` says how full the application is, from 0 to 1, for a group with `watermarks.own`; it is called
+    every few seconds, in a thread of its own. Raises NotInPodError outside a driver pod, SessionError when called too late or
+    in another thread.
     Under `shardherd run` there is no group: then the source reads what the command line says.
     """
     if "SHARDHERD_ALONE" in os.environ and "SHARDHERD_GROUP" not in os.environ:
@@ -37,7 +41,7 @@ def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> S
     # Spark's workers import this package for the reader alone; they must not pay for the driver's side.
     from shardherd.spark.application import make_session
 
-    return make_session(name, conf)
+    return make_session(name, conf, gauge)
 
 
 def run_cells(build: Build, *, trigger: str = "2 seconds", available_now: bool = False) -> None:

@@ -108,7 +108,7 @@ class Agent(ConsumerRun):
     def readiness(self) -> Readiness:
         """For the session's heartbeats."""
         phase, goes_on_in = self._about()
-        return Readiness(self.ready, phase, goes_on_in)
+        return Readiness(self.ready, phase, goes_on_in, gauges=self.gauges())
 
     def hear(self, notice: Notice) -> None:
         match notice:

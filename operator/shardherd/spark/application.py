@@ -26,6 +26,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from shardherd.consumer.gauges import Gauges, OwnGauge, measure_of
 from shardherd.core.model.security import Security
 from shardherd.spark import driver_logs
 from shardherd.spark.cells.build import Build, CellsError
@@ -78,7 +79,7 @@ class SessionError(RuntimeError):
     """`session()` was called in a place where it cannot do its work. Says where it must be called."""
 
 
-def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSession:
+def make_session(name: str | None, conf: Mapping[str, str] | None, gauge: OwnGauge | None = None) -> SparkSession:
     """As `shardherd.spark.session`."""
     if threading.current_thread() is not threading.main_thread():
         raise SessionError("shardherd.spark.session() must be called in the main thread: it installs the handler of SIGTERM")
@@ -88,7 +89,8 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     driver_logs.set_up(pod, driver_logs.log_format({**pod.spark_conf, **(conf or {})}))
     os.environ[SOCKET_VARIABLE] = str(pod.socket)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    runtime: AgentRuntime | CellRuntime = CellRuntime(pod) if pod.state_location else AgentRuntime(pod)
+    gauges = Gauges(measure_of(os.environ, gauge))
+    runtime: AgentRuntime | CellRuntime = CellRuntime(pod, gauges) if pod.state_location else AgentRuntime(pod, gauges)
     runtime.start()
     global _runtime
     _runtime = runtime

@@ -12,13 +12,15 @@ from collections.abc import Awaitable, Callable
 from shardherd.consumer.notices import CheckpointEnded, Ended, HeartbeatEnded, Notice
 from shardherd.consumer.session import Session
 from shardherd.core.consumer.settings import SessionSettings, with_room_to_leave
+from shardherd.core.model.gauges import Gauge
 from shardherd.spark.agent_ports import Observer
 
 
 class ConsumerRun:
     """One run. `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer.
 
-    `now` is monotonic seconds. `ready`: it is warm, and may be given shards. `cold`: what it waits for until it is.
+    `now` is monotonic seconds. `gauges` say how full it is. `ready`: it is warm, and may be given shards. `cold`: what it waits
+    for until it is.
     """
 
     cold = "the first micro-batch of the streaming query has not run"
@@ -28,6 +30,7 @@ class ConsumerRun:
     ) -> None:
         self.session = session
         self.ready = False
+        self.gauges: Callable[[], tuple[Gauge, ...]] = tuple
         self._observer = observer
         self._stop = stop
         self._stop_begun: asyncio.Future[None] | None = None

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 
 from shardherd.client import AsyncConsumerClient
 from shardherd.clock import boot_time
+from shardherd.core.model.gauges import Gauge
 from shardherd.core.model.security import Security
 from shardherd.source.kafka.batch_headers import event_times
 from shardherd.source.kafka.brokers import Brokers
@@ -103,8 +104,9 @@ class Progress:
 class DriverRuntime(ABC, Generic[A]):
     """The agent of this process. `start` returns when the stream reader can connect."""
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, gauges: Callable[[], tuple[Gauge, ...]] = tuple) -> None:
         self._pod = pod
+        self._gauges = gauges
         self._loop = asyncio.new_event_loop()
         self._spark: SparkSession | None = None
         self._started = threading.Event()

@@ -36,6 +36,7 @@ class AgentRuntime(DriverRuntime[Agent]):
     def _make_agent(self, coordinator: Coordinator, end_offsets: EndWatcher, observer: Observer) -> Agent:
         agent = Agent(self._pod.session, coordinator, end_offsets, observer, self._stop, self._running)
         agent.events_arrive = True
+        agent.gauges = self._gauges
         return agent
 
     def _make_server(self, agent: Agent, path: Path, reader_settings: dict[str, Any], **more: Any) -> ReaderServer:

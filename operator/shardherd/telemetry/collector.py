@@ -122,6 +122,10 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
     for consumer in view.consumers:
         add(metrics.CONSUMER_SHARDS, consumer.shards, consumer.consumer)
         add(metrics.HEARTBEAT_AGE, consumer.heartbeat_age, consumer.consumer)
+        if consumer.gauges:
+            add(metrics.CONSUMER_STAGE, consumer.stage.rank, consumer.consumer)
+        for gauge in consumer.gauges:
+            add(metrics.CONSUMER_USED, gauge.used / gauge.total, consumer.consumer, gauge.kind.value, gauge.name)
 
 
 class MetricsServer(BackgroundServer):

@@ -129,6 +129,16 @@ GROUP_CONSUMERS = Metric("shardherd_group_consumers", "Consumers that heartbeat.
 GROUP_SOURCE_REACHABLE = Metric("shardherd_group_source_reachable", "Whether the last look at the source succeeded.", PICTURE)
 CONSUMER_SHARDS = Metric("shardherd_consumer_shards", "Shards that a consumer holds.", (*PICTURE, "consumer"))
 HEARTBEAT_AGE = Metric("shardherd_heartbeat_age_seconds", "Time since a consumer's last heartbeat.", (*PICTURE, "consumer"))
+CONSUMER_STAGE = Metric(
+    "shardherd_consumer_stage",
+    "How full a consumer is that reports it: 0 below its low watermark, 1 above low, 2 above high, 3 above flood.",
+    (*PICTURE, "consumer"),
+)
+CONSUMER_USED = Metric(
+    "shardherd_consumer_used_ratio",
+    "The part of a disk, of memory or of its own gauge that a consumer uses, as it reports it.",
+    (*PICTURE, "consumer", "kind", "gauge"),
+)
 
 # An application: its agent's own port.
 CONSUMER = (*GROUP, "consumer")

@@ -18,6 +18,7 @@ from typing import Any
 
 from shardherd.client.consumer import CANCEL_GRACE, AsyncConsumer
 from shardherd.client.pod import consumer_of_pod
+from shardherd.consumer.gauges import OwnGauge
 from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.source.decoding.record_batches import CorruptRecordsError
@@ -201,7 +202,8 @@ class Worker:
     """A worker that can be stopped from elsewhere: `run` blocks until it has ended, `shutdown` asks it to.
 
     `factory` makes a processor; it is called once for each shard that is held. What Kafka, which group and who this is comes
-    from the environment of a pod, or from these arguments: see `place`.
+    from the environment of a pod, or from these arguments: see `place`. `gauge` as in `run`; by default it is what the factory
+    has under that name, such as a static method of a processor's class, as a pod knows nothing but that.
     """
 
     def __init__(
@@ -211,12 +213,15 @@ class Worker:
         options: Options | None = None,
         environment: Mapping[str, str] | None = None,
         fetcher: Fetcher | None = None,
+        gauge: OwnGauge | None = None,
         **where: Any,
     ) -> None:
         self._factory = factory
         self._options = options or Options()
         self._place: Place = place(os.environ if environment is None else environment, **where)
         self._fetcher = fetcher
+        own: OwnGauge | None = getattr(factory, "gauge", None)
+        self._gauge = gauge or own
         self._ending: Callable[[], None] | None = None
         self._stop_asked = threading.Event()
         self._over = threading.Event()
@@ -266,6 +271,7 @@ class Worker:
                 save_interval=options.save_interval,
                 heard=processing.counts.hear,
                 metrics=metrics.page,
+                gauge=self._gauge,
             ) as consumer:
                 loop = asyncio.get_running_loop()
 
@@ -308,13 +314,16 @@ def run(
     token_file: Path | str | None = None,
     ca_file: Path | str | None = None,
     kafka: Mapping[str, str] | None = None,
+    gauge: OwnGauge | None = None,
     **options: Any,
 ) -> None:
     """Process the records of a group by processors that `factory` makes, such as the class of one. Blocks until SIGTERM.
 
     In a pod of a ConsumerGroup nothing else is needed. Elsewhere `bootstrap` is Kafka's host:port, `group` the group as
     `namespace/name` with its `group_uid`, `coordinator` the URL of the coordinator, `token_file` and `ca_file` what it is
-    shown and believed by, `kafka` settings by Kafka's names. `options` are those of `Options`. Raises as `Worker.run` does.
+    shown and believed by, `kafka` settings by Kafka's names. `gauge` says how full the program is, from 0 to 1, for a group
+    with `watermarks.own`; it is called every few seconds, in a thread of its own. `options` are those of `Options`. Raises as
+    `Worker.run` does.
     """
     Worker(
         factory,
@@ -327,4 +336,5 @@ def run(
         token_file=token_file,
         ca_file=ca_file,
         kafka=kafka,
+        gauge=gauge,
     ).run()

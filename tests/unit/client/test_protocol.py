@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from shardherd import protocol
 from shardherd.core.model import errors
+from shardherd.core.model.gauges import Gauge, GaugeKind
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
@@ -54,6 +55,7 @@ REPLY = HeartbeatReply(
 )
 IN_CELLS = HeartbeatReply(5, (ConfirmedShard(SHARD, 3, 2, 100, start=80),), cells=6, state_generation=2)
 LOST = Heartbeat(NAME, RUN, 8, 5, state_lost=(0, 3))
+FULL = Heartbeat(NAME, RUN, 9, 5, gauges=(Gauge(GaugeKind.DISK, "/data", 900, 1000), Gauge(GaugeKind.OWN, "own", 1, 4)))
 CHECKPOINT = CheckpointRequest(NAME, RUN, (ShardCheckpoint(SHARD, 3, 2**62),))
 CHECKPOINT_REPLY = CheckpointReply(
     (
@@ -99,7 +101,7 @@ VIEW = GroupView(
 
 @pytest.mark.parametrize(
     "value",
-    [HEARTBEAT, LOST, REPLY, IN_CELLS, CHECKPOINT, CHECKPOINT_REPLY, Leave(NAME, RUN), VIEW],
+    [HEARTBEAT, LOST, FULL, REPLY, IN_CELLS, CHECKPOINT, CHECKPOINT_REPLY, Leave(NAME, RUN), VIEW],
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_written_is_read_again(value: Any) -> None:
@@ -122,6 +124,10 @@ def test_names_are_camel_case_and_durations_are_whole_milliseconds() -> None:
         {"shard": "t/0", "ownerEpoch": 3, "heldSinceEpoch": 2, "position": 100, "start": 80}
     ]
     assert protocol.encode(LOST)["stateLost"] == [0, 3]
+    assert protocol.encode(FULL)["gauges"] == [
+        {"kind": "disk", "name": "/data", "used": 900, "total": 1000},
+        {"kind": "own", "name": "own", "used": 1, "total": 4},
+    ]
 
 
 def test_what_has_a_default_may_be_left_out() -> None:
@@ -158,6 +164,15 @@ def test_what_has_a_default_may_be_left_out() -> None:
         ({"goesOnInMs": -1}, "field Heartbeat.goesOnInMs is -1; it must be an integer"),
         ({"phase": "asleep"}, 'field Heartbeat.phase is "asleep"; it must be one of warming, idle, waiting, reading, writing'),
         ({"held": None}, "field Heartbeat.held is null; it must be a list"),
+        (
+            {"gauges": [{"kind": "cpu", "name": "cpu", "used": 1, "total": 2}]},
+            'field Heartbeat.gauges[0].kind is "cpu"; it must be one of disk, memory, own',
+        ),
+        (
+            {"gauges": [{"kind": "disk", "name": "/data", "used": 0.5, "total": 1}]},
+            "field Heartbeat.gauges[0].used is 0.5; it must",
+        ),
+        ({"gauges": [{"kind": "disk", "name": "/data", "used": 1}]}, "field Heartbeat.gauges[0].total is missing; send it"),
         ({"zone": None}, "field Heartbeat.zone is null; it must be a string"),
         (
             {"incarnation": {"podUid": "u", "start": 1, "x": 1}},

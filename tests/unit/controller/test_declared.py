@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from shardherd.controller.declared import (
     template_hash,
     with_pod_inputs,
 )
+from shardherd.core.model.gauges import Marks, Watermarks
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId
 from shardherd.core.planning.observed import Declared, Scaling, ScalingMode
 from tests.unit.controller.builders import python_resource, resource
@@ -235,3 +237,35 @@ def test_a_range_of_executors_replaces_pods_and_is_put_back_whole() -> None:
 
 def test_a_reset_replaces_no_pod() -> None:
     assert template_hash(resource(reset={"id": "r1", "to": "Latest"})["spec"]) == template_hash(resource()["spec"])
+
+
+def test_a_group_has_no_watermarks_unless_it_declares_some() -> None:
+    assert declared(resource()).settings.watermarks == Watermarks()
+
+
+def test_watermarks_are_read_as_percent_or_as_free_bytes() -> None:
+    disk = {"low": "800Mi", "high": "600M", "flood": "500"}
+    own = {"low": "1%", "high": "50%", "flood": "100%"}
+    assert declared(resource(watermarks={"disk": disk, "own": own})).settings.watermarks == Watermarks(
+        disk=Marks(800 * 1024**2, 600 * 1000**2, 500, free=True), own=Marks(1, 50, 100)
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "flood", "wrong"),
+    [
+        ("85%", "90%", "5Gi", "write all three as percent that are used, such as 85%, or as bytes that are free, such as 10Gi"),
+        ("85%", "lots", "95%", "write all three as percent that are used"),
+        ("85%", "85%", "95%", "high must be fuller than low, and flood fuller than high"),
+        ("5Gi", "6Gi", "1Gi", "high must be fuller than low, and flood fuller than high"),
+    ],
+)
+def test_watermarks_that_an_older_schema_let_in_are_refused_by_name(low: str, high: str, flood: str, wrong: str) -> None:
+    text = f"spec.watermarks.memory is low {low}, high {high} and flood {flood}: {wrong}"
+    with pytest.raises(InvalidGroupError, match=re.escape(text)):
+        declared(resource(watermarks={"memory": {"low": low, "high": high, "flood": flood}}))
+
+
+def test_watermarks_replace_no_pod() -> None:
+    marked = resource(watermarks={"disk": {"low": "85%", "high": "90%", "flood": "95%"}})
+    assert declared(marked).template_hash == declared(resource()).template_hash

@@ -15,6 +15,7 @@ from shardherd.core.consumer.saving import Saving
 from shardherd.core.consumer.settings import DrainTimes, SessionSettings, until, with_room_to_leave
 from shardherd.core.model import errors
 from shardherd.core.model.errors import ShardherdError
+from shardherd.core.model.gauges import Gauge, GaugeKind
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     ConsumerId,
@@ -157,7 +158,13 @@ class TestHeartbeats:
 
     def test_only_what_the_coordinator_acts_on_is_news(self) -> None:
         later = structs.replace(
-            self.sent, seq=8, progress=5, phase=Phase.READING, phase_age=Seconds(0.5), goes_on_in=Seconds(2.0)
+            self.sent,
+            seq=8,
+            progress=5,
+            phase=Phase.READING,
+            phase_age=Seconds(0.5),
+            goes_on_in=Seconds(2.0),
+            gauges=(Gauge(GaugeKind.DISK, "/data", 1, 2),),
         )
         assert not is_news(self.sent, later)
         for change in ({"held": ()}, {"revision": 4}, {"ready": False}, {"draining": True}):

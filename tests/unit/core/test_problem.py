@@ -192,7 +192,7 @@ def uneven(**settings: Any) -> State:
 
 
 def answer(state: State) -> list[int]:
-    found: list[int] = balance.target(state, balance.problem(state, [A, B])).tolist()
+    found: list[int] = balance.target(state, balance.problem(state, [A, B]), 0.0).tolist()
     return found
 
 

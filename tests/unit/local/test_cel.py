@@ -30,6 +30,7 @@ from shardherd.local.cel import CelError, Optional, duration, evaluate
         (r"'a\\b'.size()", 3),
         ("duration('1m30s') > duration('89s') && duration('500ms').getMilliseconds() == 500", True),
         ("duration('1h') == duration('60m')", True),
+        ("quantity('1Gi').isGreaterThan(quantity('1G')) && quantity('85%'.replace('%', '')).isLessThan(quantity('90'))", True),
         ("'%d of %d'.format([self.list[0], 9])", "7 of 9"),
         ("oldSelf.hasValue() && oldSelf.value().n == 1", True),
         ("has(oldSelf.value().n)", True),
@@ -58,6 +59,12 @@ def test_a_pattern_that_is_none_is_an_error() -> None:
 
 def test_who_needs_no_value_asks_for_none() -> None:
     assert evaluate("!has(self.a) || self.a.b == 1", {"self": {}}) is True
+
+
+@pytest.mark.parametrize("text", ["", "85%", "1.5Gi", "Gi", "1gi"])
+def test_what_is_no_quantity_is_an_error(text: str) -> None:
+    with pytest.raises(CelError, match="is no quantity"):
+        evaluate(f"quantity('{text}')", {})
 
 
 @pytest.mark.parametrize("text", ["", "3", "3d", "s3", "1.5s"])

@@ -7,13 +7,19 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from shardherd.client import pod
 from shardherd.clock import boot_time
+from shardherd.consumer.gauges import Gauges
+from shardherd.core.consumer.holdings import Holdings
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
-from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model.gauges import Marks, Watermarks
+from shardherd.core.model.nouns import HeartbeatReply, Offset, ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.testing.group import PlayedGroup
 from shardherd.worker import AsyncCheckpoint, AsyncProcessor, Checkpoint, Options, Processor, Records, Worker
@@ -35,6 +41,7 @@ class Seen:
         self.offsets: dict[ShardId, list[Offset]] = {}
         self.calls: list[tuple[str, ShardId]] = []
         self.threads: set[str] = set()
+        self.gauge: Callable[[], float] | None = None
         self._process = process
 
     def __call__(self) -> Processor:
@@ -304,3 +311,30 @@ def test_shutdown_before_run_ends_it_at_once(group: PlayedGroup) -> None:
     assert not worker.shutdown(0.0)
     worker.run()
     assert (seen.calls, group.holders()) == ([], {})
+
+
+def test_a_worker_that_is_too_full_is_paused_and_reads_on_by_itself_once_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod, "Gauges", partial(Gauges, every=0.02))
+    told: list[bool] = []
+    real = Holdings.confirm
+
+    def confirm(holdings: Holdings, reply: HeartbeatReply) -> None:
+        told.append(reply.paused)
+        real(holdings, reply)
+
+    monkeypatch.setattr(Holdings, "confirm", confirm)
+    used, logs, seen = [0.5], Logs(), Seen()
+    group = PlayedGroup(shards=1)
+    group._spec = replace(group._spec, settings=replace(group._spec.settings, watermarks=Watermarks(own=Marks(85, 90, 95))))
+    seen.gauge = lambda: used[0]
+    with group, running(worker_of(group, "played-0", seen, logs)) as raised:
+        group.until("it has the shard", lambda: group.held_by("played-0") == SHARDS[:1])
+        used[0] = 0.99
+        group.until("it is paused", lambda: told[-1:] == [True])
+        logs.append(SHARDS[0], 3)
+        paused = len(told)
+        group.until("it has been told so again", lambda: len(told) > paused + 3)
+        assert (seen.offsets, set(told[paused:])) == ({}, {True})
+        used[0] = 0.6
+        group.until("it reads on", lambda: seen.offsets == {SHARDS[0]: [0, 1, 2]})
+    assert raised == []

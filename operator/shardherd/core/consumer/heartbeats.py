@@ -11,7 +11,7 @@ from shardherd.core.model.nouns import Heartbeat
 
 
 def is_news(sent: Heartbeat, next_one: Heartbeat) -> bool:
-    """Whether the next heartbeat would say anything new: the count, the progress and the phase alone are no news."""
+    """Whether the next heartbeat would say anything new: the count, the progress, the phase or the gauges alone are no news."""
     return sent != replace(
         next_one,
         seq=sent.seq,
@@ -19,6 +19,7 @@ def is_news(sent: Heartbeat, next_one: Heartbeat) -> bool:
         phase=sent.phase,
         phase_age=sent.phase_age,
         goes_on_in=sent.goes_on_in,
+        gauges=sent.gauges,
     )
 
 

@@ -5,12 +5,15 @@ Called by the rebalance, and by the discovery with every look at the source. Tak
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from shardherd.core import assignors
 from shardherd.core.assignors.problem import Indexes, names_array, zone_numbers
+from shardherd.core.assignors.sticky import too_many
 from shardherd.core.assignors.weighted import HYSTERESIS
-from shardherd.core.group import cells, eligible, grants, rates
+from shardherd.core.group import cells, eligible, grants, rates, watermarks
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import SHARD_SIZES_UNKNOWN, WEIGHTS_CHANGED
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState, Weights, Zones
@@ -103,13 +106,14 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
         weights = np.array([weight.get(shard, np.nan) for shard in names], dtype=np.float64)
     capacities = np.array([state.consumers[consumer].capacity for consumer in consumers], dtype=np.float64)
     shard_zones, consumer_zones = _zones(state, names.tolist(), consumers)
+    receivers = frozenset(eligible.receivers(state))
     return assignors.Problem(
         names,
         names_array(consumers),
         interned.topics[rows],
         np.array(current, dtype=np.int64),
         np.array(pending, dtype=np.bool_),
-        np.array([eligible.receives(state, consumer) for consumer in consumers], dtype=np.bool_),
+        np.array([consumer in receivers for consumer in consumers], dtype=np.bool_),
         weights=weights,
         capacities=capacities if len(set(capacities.tolist())) > 1 else None,
         shard_zones=shard_zones,
@@ -117,22 +121,23 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
     )
 
 
-def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
+def target(state: State, asked: assignors.Problem, now: float) -> assignors.Assignment:
     """What the group's assignor answers.
 
-    If it fails, waits for weights, or must move nothing for now, what is held stays and the rest is given out. In a group with
-    cells it is asked about those.
+    If it fails, waits for weights, or must move nothing for now, what is held stays and the rest is given out. What consumers
+    above high give away it is asked about as if nobody held it. In a group with cells it is asked about those.
     """
     if not (number := state.spec.settings.cells):
-        return _answer(state, asked)
+        return _answer(state, asked, now)
     whole, cell_of = cells.together(asked, number)
-    return cells.apart(_answer(state, whole), cell_of)
+    return cells.apart(_answer(state, whole, now), cell_of)
 
 
-def _answer(state: State, asked: assignors.Problem) -> assignors.Assignment:
+def _answer(state: State, asked: assignors.Problem, now: float) -> assignors.Assignment:
     name = state.spec.settings.assignor
-    if state.spec.rebalance_paused:
+    if state.spec.rebalance_paused or eligible.scarce(state):
         return assignors.kept(asked, asked.current)
+    asked = _without_given(state, asked, now)
     if name == "Weighted" and any(state.held.values()) and (state.rates is None or not state.rates.known):
         return assignors.kept(asked, asked.current)
     error = ""
@@ -146,6 +151,26 @@ def _answer(state: State, asked: assignors.Problem) -> assignors.Assignment:
         if error:
             state.emit(GroupEvent(ASSIGNOR_FAILED, error, warning=True))
     return answer
+
+
+def _without_given(state: State, asked: assignors.Problem, now: float) -> assignors.Problem:
+    """The same question, in which nobody has what consumers above high give away now, and nobody gives away what nobody takes.
+
+    Which of its shards those are is Sticky's rule: of the topics of which it has most.
+    """
+    if not state.spec.settings.watermarks or not len(asked.shards) or not asked.receives.any():
+        return asked
+    held = asked.loads(asked.current).tolist()
+    surplus = [watermarks.given_away(state, consumer, load, now) for consumer, load in zip(asked.consumers, held, strict=True)]
+    rows = too_many(asked, np.array(surplus, dtype=np.int64))
+    if not len(rows):
+        return asked
+    for consumer, given in zip(asked.consumers, surplus, strict=True):
+        if given:
+            watermarks.note_given(state, consumer, now)
+    current = asked.current.copy()
+    current[rows] = assignors.NOBODY
+    return replace(asked, current=current)
 
 
 def _drifted(state: State, seen: rates.Rates) -> bool:

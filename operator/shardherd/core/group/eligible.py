@@ -9,6 +9,7 @@ from shardherd.core.group import cells
 from shardherd.core.group.grants import blocked, checkpoint_lost, movable
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import State
+from shardherd.core.model.gauges import Stage
 from shardherd.core.model.naming import consumer_key
 from shardherd.core.model.nouns import ConsumerId
 
@@ -36,15 +37,50 @@ def gives_up(state: State, consumer: ConsumerId) -> bool:
 
 
 def receives(state: State, consumer: ConsumerId) -> bool:
-    """Whether a consumer may be given shards: warm, heard by this coordinator, not on its way out and not cordoned."""
-    session = state.sessions.get(consumer)
-    return session is not None and session.heard and session.ready and not _takes_nothing(state, consumer)
+    """Whether a consumer may be given shards: warm, heard by this coordinator, not on its way out, not cordoned, not too full.
+
+    One above low may be where nobody below low may: somebody has to read them.
+    """
+    return _could_receive(state, consumer) and _has_room(state, consumer)
+
+
+def scarce(state: State) -> bool:
+    """Whether shards can be given only to consumers above low: then nothing moves for the sake of balance."""
+    if not state.spec.settings.watermarks or _some_below_low(state):
+        return False
+    return any(session.stage is Stage.LOW and _could_receive(state, each) for each, session in state.sessions.items())
+
+
+def may_join_its_cell(state: State, consumer: ConsumerId) -> bool:
+    """Whether who has a cell may be given another shard of it: also above low, as nobody else may."""
+    return _could_receive(state, consumer) and state.sessions[consumer].stage in (Stage.BELOW, Stage.LOW)
+
+
+def may_take_over(state: State) -> bool:
+    """Whether what a consumer above high has can be given to anybody: only to consumers below low."""
+    return _some_below_low(state)
 
 
 def may_be_next(state: State, consumer: ConsumerId) -> bool:
     """Whether a transfer to this consumer goes on. After a restart one that has not spoken yet is not given up."""
     session = state.sessions.get(consumer)
-    return session is not None and (session.ready or not session.heard) and not _takes_nothing(state, consumer)
+    if session is None or not (session.ready or not session.heard) or _takes_nothing(state, consumer):
+        return False
+    return _has_room(state, consumer)
+
+
+def _could_receive(state: State, consumer: ConsumerId) -> bool:
+    session = state.sessions.get(consumer)
+    return session is not None and session.heard and session.ready and not _takes_nothing(state, consumer)
+
+
+def _has_room(state: State, consumer: ConsumerId) -> bool:
+    stage = state.sessions[consumer].stage
+    return stage is Stage.BELOW or (stage is Stage.LOW and not _some_below_low(state))
+
+
+def _some_below_low(state: State) -> bool:
+    return any(session.stage is Stage.BELOW and _could_receive(state, each) for each, session in state.sessions.items())
 
 
 def _takes_nothing(state: State, consumer: ConsumerId) -> bool:
@@ -53,19 +89,22 @@ def _takes_nothing(state: State, consumer: ConsumerId) -> bool:
 
 def receivers(state: State) -> list[ConsumerId]:
     """All that may be given shards, by prefix and ordinal."""
-    return sorted((consumer for consumer in state.sessions if receives(state, consumer)), key=consumer_key)
+    could = [consumer for consumer in state.sessions if _could_receive(state, consumer)]
+    return sorted(_least_full(state, could), key=consumer_key)
 
 
 def balanced(state: State) -> list[ConsumerId]:
     """All that the balance counts: those that may be given shards, and those that keep what they hold until they may."""
-    return sorted(
-        (
-            consumer
-            for consumer in state.sessions
-            if receives(state, consumer) or (state.held.get(consumer) and not gives_up(state, consumer))
-        ),
-        key=consumer_key,
-    )
+    found = set(receivers(state))
+    found.update(consumer for consumer in state.sessions if state.held.get(consumer) and not gives_up(state, consumer))
+    return sorted(found, key=consumer_key)
+
+
+def _least_full(state: State, consumers: list[ConsumerId]) -> list[ConsumerId]:
+    """Those of them that are below low, or else those above low."""
+    sessions = state.sessions
+    below = [consumer for consumer in consumers if sessions[consumer].stage is Stage.BELOW]
+    return below or [consumer for consumer in consumers if sessions[consumer].stage is Stage.LOW]
 
 
 def all_heard(state: State) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from shardherd.core.group import balance, cells, counted, eligible, grants, liveness, rebuild, resets
+from shardherd.core.group import balance, cells, counted, eligible, grants, liveness, rebuild, resets, watermarks
 from shardherd.core.group.records import Session, ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import InvalidRequestError
@@ -18,7 +18,9 @@ from shardherd.core.model.event_reasons import (
     CONSUMER_JOINED,
     CONSUMER_NOT_READY,
     RESTORED,
+    WATERMARK_CROSSED,
 )
+from shardherd.core.model.gauges import MOST_GAUGES
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import (
@@ -50,6 +52,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     _check_place(state, request)
     _check_phase(state, request)
     _check_cells(state, request)
+    _check_gauges(state, request)
     rebuild.check_claims(state, request)
     expected = _is_expected_to_take_shards(state, request.consumer)
     new = liveness.admit(state, request.consumer, request.incarnation, now)
@@ -60,7 +63,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     was_draining = before is not None and before.draining
     unheard = before is not None and not before.heard
     rebuild.claim(state, request, now)
-    state.put_session(request.consumer, _session(state, request, before, now))
+    state.put_session(request.consumer, watermarks.judged(state, _session(state, request, before, now), before, now))
     if new:
         state.emit(
             GroupEvent(
@@ -70,6 +73,8 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
                 incarnation=request.incarnation,
             )
         )
+    if watermarks.crossed(state, request.consumer, before) or _gives_away(state, request.consumer, now):
+        grants.want_rebalance(state, WATERMARK_CROSSED)
     _take_place(state, request)
     if not resets.discards(state):
         # Until every position is set nobody has anything of the new state: it was found of what is discarded.
@@ -84,7 +89,7 @@ def reply(state: State, request: Heartbeat) -> HeartbeatReply:
         revision=state.record.revision,
         confirmed=confirmed(state, request.consumer),
         fenced=fenced(state, request),
-        paused=settings.paused,
+        paused=settings.paused or watermarks.is_paused(state, request.consumer),
         ordered=settings.ordered,
         heartbeat_interval=Seconds(settings.heartbeat_interval),
         session_timeout=Seconds(settings.session_timeout),
@@ -200,6 +205,21 @@ def _check_cells(state: State, request: Heartbeat) -> None:
     )
 
 
+def _gives_away(state: State, consumer: ConsumerId, now: float) -> bool:
+    """Whether a consumer above high is to give more of its shards away, and there is somebody who may be given them."""
+    if not watermarks.may_give(state, consumer, now) or state.spec.rebalance_paused:
+        return False
+    return eligible.may_take_over(state)
+
+
+def _check_gauges(state: State, request: Heartbeat) -> None:
+    if len(request.gauges) > MOST_GAUGES:
+        raise _invalid(state, request, f"has {len(request.gauges)} gauges; send at most {MOST_GAUGES}, the fullest")
+    for gauge in request.gauges:
+        if not gauge.total:
+            raise _invalid(state, request, f"has the {gauge.kind} gauge {gauge.name} with total 0; leave it out")
+
+
 def _check_place(state: State, request: Heartbeat) -> None:
     if 1 <= request.capacity <= MOST_CAPACITY and len(request.zone) <= LONGEST_ZONE:
         return
@@ -254,6 +274,7 @@ def _session(state: State, request: Heartbeat, before: Session | None, now: floa
         phase=request.phase,
         phase_since=0.0 if request.phase is None else now - request.phase_age,
         goes_on_at=_goes_on_at(request, before, now),
+        gauges=request.gauges,
     )
 
 

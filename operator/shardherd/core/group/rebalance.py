@@ -95,7 +95,7 @@ def _take_steps(state: State, now: float) -> _Steps:
     counted.note(state, problem)
     if not consumers:
         return steps
-    delta = Delta.of(problem, balance.target(state, problem))
+    delta = Delta.of(problem, balance.target(state, problem, now))
     for shard, consumer in zip(delta.shards.tolist(), delta.takers.tolist(), strict=True):
         _step(state, state.shards[shard], consumer, steps, now)
     # Whoever only keeps what it holds counts no more once it has given that up: Range and RoundRobin divide by their number.
@@ -134,7 +134,7 @@ def _may_join(state: State, shard: ShardId, consumer: ConsumerId) -> bool:
     """Whether a free shard of a cell may be given to the cell's consumer: once it alone has the rest of it, and is warm."""
     if not state.spec.settings.cells:
         return True
-    return eligible.receives(state, consumer) and cells.may_take(state, shard, consumer)
+    return eligible.may_join_its_cell(state, consumer) and cells.may_take(state, shard, consumer)
 
 
 def _keep_orphaned_transfers(state: State, now: float) -> bool:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardherd.core.model import event_reasons
+from shardherd.core.model.gauges import Gauge, Stage
 from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
@@ -99,7 +100,9 @@ class ConsumerRecord:
 class Session(msgspec.Struct, frozen=True):
     """What a consumer's heartbeats said last. Not stored: after a restart `heard` is False until it speaks.
 
-    It is in its phase since `phase_since`; until `goes_on_at` it means to wait.
+    It is in its phase since `phase_since`; until `goes_on_at` it means to wait. `gauges` say how full it is, and `stage` what
+    follows from that; it was above low at `above_at` last, has given something away for that at `gave_at`, and reads on since
+    `resumed_at` after it was paused.
     """
 
     last_heard: float
@@ -114,6 +117,11 @@ class Session(msgspec.Struct, frozen=True):
     phase: Phase | None = None
     phase_since: float = 0.0
     goes_on_at: float = 0.0
+    gauges: tuple[Gauge, ...] = ()
+    stage: Stage = Stage.BELOW
+    above_at: float = float("-inf")
+    gave_at: float = float("-inf")
+    resumed_at: float = float("-inf")
 
 
 class InFlight(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from shardherd.core.group import grants, heartbeats, liveness, rebuild
 from shardherd.core.group.records import EndReason, Session
 from shardherd.core.group.state import State
+from shardherd.core.model.gauges import Stage
 from shardherd.core.model.naming import consumer_key
 from shardherd.core.model.nouns import ConsumerId, Phase, ShardState
 
@@ -106,7 +107,8 @@ def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
     for consumer, session in state.sessions.items():
         since = state.lagging.get(consumer)
         # One that has nothing to read, as it sees it, reads committed records, and a transaction is open: the end lies beyond.
-        if since is not None and session.heard and session.phase is not Phase.IDLE:
+        # Nor is one to get on that was paused because it is too full.
+        if since is not None and session.heard and session.phase is not Phase.IDLE and session.stage is not Stage.FLOOD:
             limit = settings.sink_timeout if session.phase is Phase.WRITING else settings.progress_timeout
             yield consumer, max(_from(state, session, since), session.goes_on_at) + limit * 2**state.clocks.doublings
 
@@ -126,8 +128,8 @@ def _running(state: State) -> bool:
 
 
 def _from(state: State, session: Session, since: float) -> float:
-    """When a consumer's time began to run: not before it is in its phase."""
-    return max(since, session.progress_at, session.phase_since, state.clocks.resumed_at)
+    """When a consumer's time began to run: not before it is in its phase, nor before it reads on after a pause."""
+    return max(since, session.progress_at, session.phase_since, session.resumed_at, state.clocks.resumed_at)
 
 
 def _end(state: State, consumer: ConsumerId, reason: str) -> None:

@@ -123,6 +123,8 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
                 capacity=state.consumers[consumer].capacity,
                 phase=session.phase,
                 phase_age=Seconds(0.0 if session.phase is None else max(0.0, now - session.phase_since)),
+                stage=session.stage,
+                gauges=session.gauges,
             )
         )
     return tuple(views)

@@ -52,6 +52,10 @@ POD_SUPERSEDED = _event(
 CONSUMER_DRAINING = _rebalance("ConsumerDraining", "a consumer is to go, and gives its shards to others")
 CONSUMER_NOT_READY = _rebalance("ConsumerNotReady", "a consumer is not ready any more, and gives its shards to others")
 CAPACITY_CHANGED = _rebalance("CapacityChanged", "a consumer can read more, or less, than it could")
+WATERMARK_CROSSED = _rebalance(
+    "WatermarkCrossed", "a consumer is above one of its [watermarks](concepts.md#watermarks), or below it again"
+)
+BELOW_LOW = _event("BelowLow", "a consumer is below its low watermark again")
 
 # Shards.
 SHARDS_APPEARED = _event("ShardsAppeared", "the source has new shards")

@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple, NewType
 
 from msgspec import UNSET, UnsetType, field
 
+from shardherd.core.model.gauges import NO_WATERMARKS, Gauge, Stage, Watermarks
 from shardherd.core.model.messages import Message, Name, Natural, Seconds
 from shardherd.core.model.reasons import LIMITS
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
@@ -107,7 +108,7 @@ class GroupSettings:
 
     What the source has not had for `forget_after` is forgotten. `growth_cutover` and `growth_settle` are for ordered groups.
     `cells`: into so many cells the shards are dealt, each of which moves as one, with the state of its keys; 0 if every shard
-    moves by itself.
+    moves by itself. `watermarks`: how full a consumer may be until it is given less; none are looked at by default.
     """
 
     ordered: bool = False
@@ -126,6 +127,7 @@ class GroupSettings:
     growth_cutover: GrowthCutover = GrowthCutover.AFTER_SETTLE
     growth_settle: float = 420.0
     cells: int = 0
+    watermarks: Watermarks = NO_WATERMARKS
 
 
 class Phase(StrEnum):
@@ -169,6 +171,8 @@ class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
 
     `state_lost` are the cells that it holds and whose state, in the present generation, is not there or older than the durable
     positions: it reads nothing of them.
+
+    `gauges` say how full it is, as far as it measures that: see `core.group.watermarks`.
     """
 
     consumer: ConsumerId
@@ -186,6 +190,7 @@ class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
     phase_age: Seconds = field(default_factory=Seconds, name="phaseAgeMs")
     goes_on_in: Seconds = field(default_factory=Seconds, name="goesOnInMs")
     state_lost: tuple[Natural, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
 
 
 class ConfirmedShard(Message, frozen=True):
@@ -208,6 +213,7 @@ class ConfirmedShard(Message, frozen=True):
 class HeartbeatReply(Message, frozen=True):
     """What the consumer may read: exactly its ALREADY_ALLOC shards. All others it must stop, checkpoint, and leave out.
 
+    While it is `paused`, as its group is or as it is above its flood watermark, it begins nothing more.
     `fenced` are the (shard, epoch) pairs of the request that are not a current grant. `cells` as in `GroupSettings`;
     `state_generation` grows by one with every reset that discards the state of their keys.
     """
@@ -310,7 +316,7 @@ class ShardView(Message, frozen=True):
 class ConsumerView(Message, frozen=True):
     """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
 
-    `phase` is None until it has reported one.
+    `phase` is None until it has reported one. `stage` says how full it is, by its `gauges`.
     """
 
     consumer: ConsumerId
@@ -324,6 +330,8 @@ class ConsumerView(Message, frozen=True):
     capacity: Natural = 1
     phase: Phase | None = None
     phase_age: Seconds = field(default_factory=Seconds, name="phaseAgeMs")
+    stage: Stage = Stage.BELOW
+    gauges: tuple[Gauge, ...] = ()
 
 
 class Condition(Message, frozen=True):

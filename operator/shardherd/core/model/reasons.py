@@ -26,6 +26,7 @@ class ConditionType:
     ORDER_PRESERVED = "OrderPreserved"
     STATE_LOST = "StateLost"
     CELLS_FIT = "CellsFit"
+    ROOM = "ConsumersHaveRoom"
 
 
 CONDITIONS = MappingProxyType(
@@ -45,6 +46,7 @@ CONDITIONS = MappingProxyType(
         "nobody is granted the cell",
         ConditionType.CELLS_FIT: "in groups with `spec.state` only: `state.cells` divides the number of partitions of every "
         "topic, so that a key is in the same cell in all of them, and stays there when a topic grows by a multiple",
+        ConditionType.ROOM: "in groups with `spec.watermarks` only: every consumer is below its low watermarks",
     }
 )
 """What it means that a condition is True, for the documentation."""
@@ -83,7 +85,7 @@ CONSUMING = _reason("Consuming", (_READY,), meaning="all is well")
 # The source.
 DISCOVERING = _reason(
     "Discovering",
-    (_SOURCE, ConditionType.BALANCED, ConditionType.CELLS_FIT, _READY),
+    (_SOURCE, ConditionType.BALANCED, ConditionType.CELLS_FIT, ConditionType.ROOM, _READY),
     meaning="the source, or the coordinator, has not answered yet",
     remedy="wait; if it stays, see the operator's log",
 )
@@ -187,6 +189,36 @@ UNEVEN = _reason(
     meaning="nothing is moving, and one consumer holds two shards more than another, or more",
 )
 BALANCED = _reason("Balanced", (ConditionType.BALANCED,), meaning="the shards are spread as they should be")
+
+# How full the consumers are.
+ROOM_LEFT = _reason("RoomLeft", (ConditionType.ROOM,), meaning="every consumer is below its low watermarks")
+ABOVE_LOW = _reason(
+    "AboveLow",
+    (ConditionType.ROOM,),
+    meaning="a consumer is above a low [watermark](concepts.md#watermarks): it keeps its shards, and others are given new ones",
+    remedy="more room for what the message names, or more consumers",
+)
+ABOVE_HIGH = _reason(
+    "AboveHigh",
+    (ConditionType.ROOM,),
+    meaning="a consumer is above a high [watermark](concepts.md#watermarks): it is given no shards, and gives a tenth of them "
+    "away every 30 s",
+    remedy="more room for what the message names, or more consumers",
+)
+ABOVE_FLOOD = _reason(
+    "AboveFlood",
+    (ConditionType.ROOM, _READY),
+    meaning="a consumer is above a flood [watermark](concepts.md#watermarks): it is paused until it is below high, and gives "
+    "its shards away as one above high does",
+    remedy="make room for what the message names: it reads on by itself",
+)
+NO_ROOM = _reason(
+    "NoRoom",
+    (ConditionType.ROOM, _READY),
+    meaning="no consumer is below its low [watermarks](concepts.md#watermarks): nothing is given away. Shards that nobody "
+    "holds go to consumers below high; where there is none they wait",
+    remedy="more consumers, or more room for what the message names",
+)
 
 # What the controller does.
 SCALING_OUT = _reason("ScalingOut", (_RECONCILING,), meaning="the controller adds consumers")
@@ -445,6 +477,12 @@ NO_PROGRESS = _reason(
     meaning="its holder has checkpointed nothing for a minute; if the group is paused, the source away, the holder without "
     "executors or the like, the message says so",
     remedy="else read that driver's log; after `progressTimeout` it is replaced",
+)
+_reason(
+    ABOVE_FLOOD,
+    (STUCK_SHARDS,),
+    meaning="its holder is above its flood watermark, and paused",
+    remedy="make room for what `ConsumersHaveRoom` names: it reads on by itself",
 )
 _reason(
     SINK_BLOCKED,

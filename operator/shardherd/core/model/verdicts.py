@@ -26,7 +26,8 @@ MEANINGS: Mapping[Verdict, str] = MappingProxyType(
     {
         Verdict.STALLED: "there is something to read, somebody holds the shard and does not get on: its position stands",
         Verdict.STOPPED: "there is something to read, its position stands, and nobody is meant to read it now: no consumer "
-        "holds it, or has held it for a minute, or the group is paused, or its conditions name what else keeps it",
+        "holds it, or has held it for a minute, or the group or its holder is paused, or its conditions name what else keeps "
+        "it",
         Verdict.LAGGING: "it is read, and its lag does not fall: for a minute or longer it was never below what it was at the "
         "begin of that time, and it is more than its consumer reads in two steps",
         Verdict.REWOUND: "its position was set back, and it has not come to where it was before",

@@ -18,7 +18,7 @@ from shardherd.core.model.nouns import GroupView, GrowthCutover, Phase, ShardSta
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
 from shardherd.core.model.wording import count, part, some, verb
-from shardherd.core.planning import growing
+from shardherd.core.planning import growing, room
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import Observation, ScalingMode, Trouble
 from shardherd.core.planning.scaling import Scale
@@ -56,7 +56,8 @@ def findings(observation: Observation, course: Course) -> tuple[Finding, ...]:
     rest = tuple(rule(observation, course) for rule in _RULES)
     order = (_order_preserved(observation),) if observation.declared.settings.ordered else ()
     state = (_state_lost(observation), _cells_fit(observation)) if observation.declared.settings.cells else ()
-    return (_ready(observation, course.scale, {finding.type: finding for finding in rest}), *rest, *order, *state)
+    full = (_room(observation),) if observation.declared.settings.watermarks else ()
+    return (_ready(observation, course.scale, {finding.type: finding for finding in rest}), *rest, *order, *state, *full)
 
 
 def unreadable(message: str) -> tuple[Finding, ...]:
@@ -114,6 +115,8 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
             return not_ready(cause.reason, cause.message)
     if blocked := _sink_blocked(observation):
         return not_ready(reasons.SINK_BLOCKED, blocked)
+    if full := room.keeps_from_reading(view, observation.declared.settings.watermarks):
+        return not_ready(*full)
     unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC and shard.present]
     if unassigned:
         return not_ready(reasons.SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
@@ -275,7 +278,7 @@ def _balanced(observation: Observation, _course: Course) -> Finding:
 
 def _loads(observation: Observation, view: GroupView) -> tuple[list[int], str]:
     """How many shards each consumer holds that may hold some, or cells where those are what is shared; and the noun."""
-    takers = [each for each in view.consumers if each.ready and not each.draining and not each.cordoned]
+    takers = room.takers(view)
     cells = observation.declared.settings.cells
     if not cells:
         return [consumer.shards for consumer in takers], "shard"
@@ -332,6 +335,15 @@ def _cells_fit(observation: Observation) -> Finding:
             " is in another cell there than in other topics, and changes its cell when the topic grows.",
         )
     return finding(TRUE, reasons.CELLS_DIVIDE, f"{count(cells, 'cell')} of as many partitions each, in every topic.")
+
+
+def _room(observation: Observation) -> Finding:
+    finding = partial(Finding, ConditionType.ROOM)
+    view = observation.view
+    if view is None or not view.discovered:
+        return finding(UNKNOWN, reasons.DISCOVERING, "The shards are not known yet.")
+    enough, reason, message = room.room(view, observation.declared.settings.watermarks)
+    return finding(TRUE if enough else FALSE, reason, message)
 
 
 def _order_preserved(observation: Observation) -> Finding:

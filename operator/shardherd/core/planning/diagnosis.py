@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shardherd.core.model.nouns import ConsumerId, GroupView, Phase, ShardState, ShardView
 from shardherd.core.model.reasons import (
+    ABOVE_FLOOD,
     GROUP_HAS_LIVE_MEMBERS,
     GROUP_ID_IN_USE,
     GROUP_ID_TAKEN,
@@ -26,7 +27,7 @@ from shardherd.core.model.reasons import (
     WAITS_FOR_PARENTS,
 )
 from shardherd.core.model.times import rfc3339
-from shardherd.core.planning import growing
+from shardherd.core.planning import growing, room
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.traffic import Traffic
 
@@ -80,7 +81,7 @@ def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[lis
     return rows, len(found)
 
 
-ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
+ORDER = (NO_PROGRESS, ABOVE_FLOOD, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
 """The reasons; first those that need a user to act."""
 
 
@@ -123,6 +124,8 @@ def _why_still(observation: Observation, view: GroupView, shard: ShardView, phas
         return NO_PROGRESS, f"{said}: {cause.message}"
     if not view.source_reachable:
         return NO_PROGRESS, f"{said}: the source does not answer: {view.source_error}"
+    if shard.holder in room.paused(view):
+        return ABOVE_FLOOD, f"{shard.holder} holds it and is paused: it is above its flood watermark"
     if shard.holder in observation.without_executors():
         return NO_PROGRESS, f"{said}, and has no executor; see the log of {shard.holder}"
     if phase is Phase.WRITING:
@@ -140,4 +143,6 @@ def _why_free(view: GroupView, shard: ShardView) -> str:
         return "its durable position is missing, or its start is not committed yet"
     if not any(consumer.ready and not consumer.draining and not consumer.cordoned for consumer in view.consumers):
         return "no consumer is ready"
+    if room.nobody_takes(view):
+        return "every consumer that could read it is above its high watermark"
     return "it waits for the next rebalance, for its last consumer to return (rejoinGrace), or for proof that this one is dead"

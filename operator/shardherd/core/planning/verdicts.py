@@ -29,9 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import GroupSettings, GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
+from shardherd.core.model.nouns import ConsumerId, GroupSettings, GroupView, Phase, ShardId, ShardState, ShardVerdict, ShardView
 from shardherd.core.model.reasons import CHECKPOINT_LOST, SOURCE_RECREATED
 from shardherd.core.model.verdicts import Verdict
+from shardherd.core.planning import room
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL
 
 STANDS = 60.0
@@ -101,8 +102,8 @@ BYTES = 5 * 8 + 5 * 8 + 4
 class History:
     """What is known after the look at `at`. `away`: that look saw nothing, as the source did not answer.
 
-    `held_up`: nobody of the group was to get on. `said` are the shards that are not OK, with their verdicts: made anew only
-    when one changes.
+    `held_up`: nobody of the group was to get on, nor were those that are `paused`. `said` are the shards that are not OK, with
+    their verdicts: made anew only when one changes.
     """
 
     at: float
@@ -111,6 +112,7 @@ class History:
     away: bool = False
     held_up: bool = False
     said: tuple[ShardVerdict, ...] = field(default=(), repr=False)
+    paused: frozenset[ConsumerId] = frozenset()
 
     @property
     def verdict(self) -> Verdict:
@@ -132,9 +134,13 @@ def looked(before: History | None, view: GroupView, now: float, wall: float, set
     if history.held_up and not held_up:
         # Its consumers have only now begun to get on.
         columns = replace(columns, moved_at=np.full(len(shards), now))
+    paused = room.paused(view)
+    if gone_on := history.paused - paused:
+        reads_on = np.fromiter((shard.holder in gone_on for shard in counted), dtype=np.bool_, count=len(counted))
+        columns = replace(columns, moved_at=np.where(reads_on, now, columns.moved_at))
     patience = _patience(view, counted, settings)
     judged = _judged(columns, view, counted, patience, now, wall, held_up=held_up)
-    return _said(History(now, history.shards, judged, held_up=held_up, said=history.said))
+    return _said(History(now, history.shards, judged, held_up=held_up, said=history.said, paused=paused))
 
 
 def _judged(
@@ -150,7 +156,7 @@ def _judged(
     positions, ends, lags = _seen(counted)
     known, met = positions != UNKNOWN, before.position != UNKNOWN
     excused, kept = _excused(view, counted, held_up=held_up), _kept(view, counted)
-    unread = _unread(counted, held_up=held_up) | kept
+    unread = _unread(view, counted, held_up=held_up) | kept
     beyond = positions > ends
     level = known & (lags == 0) & ~beyond
     ahead = known & met & (positions > before.position)
@@ -251,10 +257,16 @@ def _patience(view: GroupView, counted: Sequence[ShardView], settings: GroupSett
     return np.fromiter(found, dtype=np.float64, count=len(counted))
 
 
-def _unread(counted: Sequence[ShardView], *, held_up: bool) -> Flags:
-    """The shards that nobody has to get on with: nobody holds them, or has for long enough, or nobody of the group may."""
-    held = ShardState.ALREADY_ALLOC
-    found = (held_up or shard.holder is None or (shard.state is held and shard.state_age < STANDS) for shard in counted)
+def _unread(view: GroupView, counted: Sequence[ShardView], *, held_up: bool) -> Flags:
+    """The shards that nobody has to get on with: nobody holds them, or has for long enough, or their holder is not to read.
+
+    That is so for nobody of the group, or for one that is paused because it is too full.
+    """
+    held, paused = ShardState.ALREADY_ALLOC, room.paused(view)
+    found = (
+        held_up or shard.holder is None or shard.holder in paused or (shard.state is held and shard.state_age < STANDS)
+        for shard in counted
+    )
     return np.fromiter(found, dtype=np.bool_, count=len(counted))
 
 

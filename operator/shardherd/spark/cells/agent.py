@@ -117,7 +117,7 @@ class CellAgent(ConsumerRun):
     def readiness(self) -> Readiness:
         """For the session's heartbeats."""
         phase, goes_on_in = self._about()
-        return Readiness(self.ready, phase, goes_on_in, self.ledger.lost)
+        return Readiness(self.ready, phase, goes_on_in, self.ledger.lost, self.gauges())
 
     def hear(self, notice: Notice) -> None:
         match notice:

@@ -98,7 +98,9 @@ class CellRuntime(DriverRuntime[CellAgent]):
         return asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
 
     def _make_agent(self, coordinator: Coordinator, end_offsets: EndWatcher, observer: Observer) -> CellAgent:
-        return CellAgent(self._pod.session, coordinator, end_offsets, observer, self._stop)
+        agent = CellAgent(self._pod.session, coordinator, end_offsets, observer, self._stop)
+        agent.gauges = self._gauges
+        return agent
 
     def _make_server(self, agent: CellAgent, path: Path, reader_settings: dict[str, Any], **more: Any) -> CellServer:
         return CellServer(agent, path, reader_settings, **more)

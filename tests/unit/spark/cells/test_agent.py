@@ -13,6 +13,7 @@ import pytest
 from shardherd.core.consumer.cells import CellStart
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.gauges import Gauge, GaugeKind
 from shardherd.core.model.nouns import ConfirmedShard, Heartbeat, HeartbeatReply, Phase, ShardId
 from shardherd.spark.cells.agent import CellAgent
 from shardherd.spark.cells.readers import CellReader, NoCellError
@@ -314,6 +315,18 @@ def test_a_query_between_two_triggers_waits_and_does_not_hang() -> None:
             Phase.WAITING,
             round(asked + 3600.0 - asyncio.get_running_loop().time()),
         )
+
+    story(body)
+
+
+def test_how_full_it_is_goes_with_every_heartbeat() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        full = Gauge(GaugeKind.MEMORY, "memory", 9, 10)
+        scene.agent.gauges = lambda: (full,)
+        assert scene.agent.readiness().gauges == (full,)
+        await asyncio.sleep(30.0)
+        assert scene.coordinator.heartbeats[-1].gauges == (full,)
 
     story(body)
 
