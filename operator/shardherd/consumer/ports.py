@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardherd.consumer.notices import Notice
-from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Phase
+from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, FailingCell, Heartbeat, HeartbeatReply, Leave, Phase
 
 
 class Coordinator(Protocol):
@@ -33,13 +33,14 @@ class Readiness:
     """The consumer's own part of a heartbeat. `ready`: it may be given shards.
 
     `phase` is what it is about, None if it does not tell; `goes_on_in` in how many seconds it means to go on if it waits.
-    `state_lost` are the cells that it cannot read because their state is lost.
+    `state_lost` are the cells that it cannot read because their state is lost, `cells_failing` those whose queries fail.
     """
 
     ready: bool
     phase: Phase | None = None
     goes_on_in: float = 0.0
     state_lost: tuple[int, ...] = ()
+    cells_failing: tuple[FailingCell, ...] = ()
 
 
 class Owner(Protocol):

@@ -17,6 +17,7 @@ from shardherd.core.model import event_reasons
 from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
+    FailingCell,
     Growth,
     Incarnation,
     Offset,
@@ -99,7 +100,7 @@ class ConsumerRecord:
 class Session(msgspec.Struct, frozen=True):
     """What a consumer's heartbeats said last. Not stored: after a restart `heard` is False until it speaks.
 
-    It is in its phase since `phase_since`; until `goes_on_at` it means to wait.
+    It is in its phase since `phase_since`; until `goes_on_at` it means to wait. The queries of `failing` cells fail.
     """
 
     last_heard: float
@@ -114,6 +115,7 @@ class Session(msgspec.Struct, frozen=True):
     phase: Phase | None = None
     phase_since: float = 0.0
     goes_on_at: float = 0.0
+    failing: tuple[FailingCell, ...] = ()
 
 
 class InFlight(NamedTuple):

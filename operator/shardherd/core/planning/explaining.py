@@ -39,6 +39,7 @@ GOOD = {
     ConditionType.ORDER_PRESERVED: "True",
     ConditionType.STATE_LOST: "False",
     ConditionType.CELLS_FIT: "True",
+    ConditionType.CELLS_FAILING: "False",
 }
 """What a condition is when there is nothing to explain."""
 
