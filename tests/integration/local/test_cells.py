@@ -50,6 +50,17 @@ def rows_are_those_of_one_query(keyed: Keyed, seed: int, most: int, tell: Tell) 
     assert keyed.found() == wanted
 
 
+def test_in_every_schedule_everything_happens_and_one_consumer_at_least_is_left() -> None:
+    for seed in range(200):
+        begin, steps = schedule(seed, 2)
+        assert sorted(each.what for each in steps) == ["double", "grow", "kill", "operator", "shrink"]
+        consumers = [begin]
+        for each in steps:
+            consumers.append(consumers[-1] + {"grow": 1, "shrink": -1}.get(each.what, 0))
+            assert each.victim < consumers[-1]
+        assert set(consumers) == {1, 2}
+
+
 @pytest.mark.timeout(600)
 def test_cells_write_what_one_query_writes_whatever_happens_to_the_group(keyed: Keyed, tell: Tell) -> None:
     seed, _ = seeds.of_commit()
