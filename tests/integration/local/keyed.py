@@ -179,6 +179,10 @@ class Keyed(Herd):
         self.until(f"the producer knows {partitions} partitions of {self.name}", shown)
         self._partitions[self.name] = partitions
 
+    def said(self) -> str:
+        """What all drivers have said."""
+        return "".join(log.read_text() for log in sorted((self.state / "logs").rglob("*.log")))
+
     # --- records ---------------------------------------------------------------------------------------------------------
 
     @property

@@ -14,6 +14,7 @@ from tests.harness.broker import Broker
 from tests.harness.cluster import Tell
 from tests.harness.long import long
 from tests.integration.local.keyed import Keyed, schedule
+from tests.integration.local.keyed_application import CELLS
 from tests.simulation import seeds
 
 SCHEDULES = 20
@@ -65,7 +66,13 @@ def test_in_every_schedule_everything_happens_and_one_consumer_at_least_is_left(
 def test_cells_write_what_one_query_writes_whatever_happens_to_the_group(keyed: Keyed, tell: Tell) -> None:
     seed, _ = seeds.of_commit()
     rows_are_those_of_one_query(keyed, seed, 2, tell)
-    assert len({run for run, _, _ in keyed.history()}) >= 2
+    assert "FileAlreadyExistsException" not in keyed.said(), "what the storage is tried with is no error of the application"
+    batches = {number: [batch for _, cell, batch in keyed.history() if cell == number] for number in range(CELLS)}
+    assert {number: sorted(set(found)) for number, found in batches.items()} == {
+        number: list(range(max(found) + 1)) for number, found in batches.items()
+    }, "batch ids go on"
+    runs = [len({run for run, cell, _ in keyed.history() if cell == number}) for number in range(CELLS)]
+    assert max(runs) > 1, "state has moved from one run to another"
 
 
 @long
