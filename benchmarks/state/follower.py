@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 
@@ -62,11 +62,15 @@ def one_query() -> None:
         writer = greatest_values(source, saying("all")).trigger(processingTime=TRIGGER)
         return writer.option("checkpointLocation", os.environ["BENCH_LOCATION"]).start()
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     query = started()
-    for _ in sys.stdin:
+    try:
+        for _ in sys.stdin:
+            query.stop()
+            query = started()
+    finally:
         query.stop()
-        query = started()
-    threading.Event().wait()
+        spark.stop()
 
 
 def main() -> None:
