@@ -37,10 +37,10 @@ MODULE = "benchmarks.state.follower"
 VALUE = 1000
 """Characters of the value of each key."""
 
-CALM = 12
+CALM = 8
 """Micro-batches of each cell that a move is compared with."""
 
-AFTER = 6
+AFTER = 4
 MEASURED = 20.0
 """Seconds for which processor time is measured."""
 

@@ -107,12 +107,17 @@ class Locations:
     def _without_warnings(self) -> Iterator[None]:
         """Spark warns of the very error that is hoped for, with its stack: a user would take that for the application's own."""
         log4j = self._jvm.org.apache.logging.log4j
-        before = log4j.LogManager.getLogger(WARNS).getLevel()
+        context = log4j.core.LoggerContext.getContext(False)
+        if context.getConfiguration().getLoggers().containsKey(WARNS):
+            yield  # somebody has said how much he wants to hear
+            return
         log4j.core.config.Configurator.setLevel(WARNS, log4j.Level.ERROR)
         try:
             yield
         finally:
-            log4j.core.config.Configurator.setLevel(WARNS, before)
+            # Not its level of before: a logger with a level of its own passes by Spark's default one.
+            context.getConfiguration().removeLogger(WARNS)
+            context.updateLoggers()
 
     def _create(self, manager: Any, name: str) -> None:
         stream = manager.createAtomic(self._path(name), False)
