@@ -132,6 +132,10 @@ bench-sinks: venv ## The sinks that are exactly once against Spark's own writers
 	@SHARDHERD_BENCH_JARS=$$($(PY) -c 'from dev.cluster.tools import Tools; print(Tools().spark_jars)') \
 		$(PY) -m benchmarks.sinks --rows $(if $(filter command line,$(origin ROWS)),$(ROWS),400000)
 
+.PHONY: bench-state
+bench-state: venv ## Cells that move with their state against a query that is started anew (MEGABYTES="10 1000": of state in each).
+	@$(PY) -m benchmarks.state --megabytes $(or $(MEGABYTES),10)
+
 .PHONY: bench-worker
 bench-worker: venv ## A worker against confluent-kafka's and kafka-python's consumers, with a trivial handler.
 	@benchmarks/environment

@@ -46,12 +46,12 @@ def uid_of(group: str) -> str:
     return f"uid-of-{group}"
 
 
-def group_spec(name: str, topic: str, consumers: int, servers: str, session: float) -> GroupSpec:
+def group_spec(name: str, topic: str, consumers: int, servers: str, session: float, cells: int = 0) -> GroupSpec:
     """A group of the benchmark."""
     return GroupSpec(
         GroupIdentity(NAMESPACE, name, uid_of(name)),
         KafkaSource(servers, (topic,), "", f"{NAMESPACE}.{name}"),
-        GroupSettings(session_timeout=session, initial_assignment_delay=600.0),
+        GroupSettings(session_timeout=session, initial_assignment_delay=600.0, cells=cells),
         consumers,
     )
 
@@ -77,9 +77,8 @@ async def serve(arguments: argparse.Namespace) -> None:
     )
     server = CoordinatorServer(ports, host="127.0.0.1", port=0, discovery_interval=1.0)
     await server.start()
-    spec = group_spec(
-        arguments.group, arguments.topic, arguments.consumers, arguments.kafka or "memory:9092", arguments.session
-    )
+    servers = arguments.kafka or "memory:9092"
+    spec = group_spec(arguments.group, arguments.topic, arguments.consumers, servers, arguments.session, arguments.cells)
     server.coordination.apply(replace(spec, service_account="default"))
     await server.lead()
     for _ in range(1200):
@@ -115,6 +114,7 @@ def main() -> None:
     parser.add_argument("--topic", default=TOPIC)
     parser.add_argument("--session", type=float, default=600.0, help="seconds of silence until a consumer is expired")
     parser.add_argument("--kafka", default="")
+    parser.add_argument("--cells", type=int, default=0, help="into so many cells the shards are dealt")
     parser.add_argument("--core", type=int, default=-1, help="the only core to use")
     parser.add_argument("--log", default="WARNING", help="level of the log, on standard error")
     parser.add_argument("--profile", default="", help="write a profile to this file at the end")

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,7 +72,7 @@ class Follower:
 
     def durations(self, begin: float, end: float) -> list[float]:
         """Times from one micro-batch's end to the next's."""
-        return _gaps([at for at, _ in self.batches if begin <= at <= end])
+        return gaps([at for at, _ in self.batches if begin <= at <= end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ def rows(servers: str, topic: str, rounds: int) -> tuple[list[Row], list[Move]]:
     """Both rows of the table, and what was measured. There are two moves a round."""
     with (
         _stream(servers, topic),
-        _coordinator(servers, topic) as coordinator,
-        _followers(servers, _port(coordinator)) as (first, second),
+        coordinator(servers, topic) as server,
+        _followers(servers, port(server)) as (first, second),
     ):
-        _until(lambda: min(first.read(0.0), second.read(0.0)) > WARM, f"{WARM} micro-batches of each consumer")
+        until(lambda: min(first.read(0.0), second.read(0.0)) > WARM, f"{WARM} micro-batches of each consumer")
         found = []
         for _ in range(rounds):
-            found.append(_move(coordinator, "cordon 1", second, first, keeps=False))
-            found.append(_move(coordinator, "cordon", first, second, keeps=True))
+            found.append(_move(server, "cordon 1", second, first, keeps=False))
+            found.append(_move(server, "cordon", first, second, keeps=True))
     return [
         Row(
             "a shard moves: its pause / a micro-batch of each side + 100 ms",
@@ -113,34 +113,34 @@ def rows(servers: str, topic: str, rounds: int) -> tuple[list[Row], list[Move]]:
     ], found
 
 
-def _move(coordinator: subprocess.Popen[str], order: str, loser: Follower, gainer: Follower, *, keeps: bool) -> Move:
+def _move(server: subprocess.Popen[str], order: str, loser: Follower, gainer: Follower, *, keeps: bool) -> Move:
     """`keeps`: the loser keeps half of its shards, otherwise none."""
     calm = time.monotonic()
-    _until(lambda: loser.read(calm) > CALM, f"{CALM} micro-batches before {order!r}")
+    until(lambda: loser.read(calm) > CALM, f"{CALM} micro-batches before {order!r}")
     begin = time.monotonic()
     held, had = loser.latest(calm), gainer.latest(calm)
-    _tell(coordinator, order)
+    tell(server, order)
     wanted = SHARDS // 2 if keeps else SHARDS
-    _until(lambda: len(gainer.latest(begin)) == wanted, f"{order!r}: {wanted} shards are read by the other consumer")
+    until(lambda: len(gainer.latest(begin)) == wanted, f"{order!r}: {wanted} shards are read by the other consumer")
     end = time.monotonic()
-    _until(lambda: gainer.read(end) > AFTER and (not keeps or loser.read(end) > AFTER), f"some micro-batches after {order!r}")
+    until(lambda: gainer.read(end) > AFTER and (not keeps or loser.read(end) > AFTER), f"some micro-batches after {order!r}")
     over = time.monotonic()
-    times = _times(loser, gainer)
+    read = times(loser, gainer)
     moved = gainer.latest() - had
     stayed = (held | had) - moved
     took = middle(loser.durations(calm, begin))
     # One that was cordoned has none to show.
     as_long = middle(gainer.durations(calm, begin) or [took])
-    pauses = [gap for shard in moved for gap in _gaps(_within(times[shard], begin, end))]
+    pauses = [gap for shard in moved for gap in gaps(within(read[shard], begin, end))]
     return Move(
         moved=max(pauses),
         promised=took + as_long + ALLOWANCE,
-        stayed=max(gap for shard in stayed for gap in _gaps(_within(times[shard], begin, over))),
-        before=max(gap for shard in stayed for gap in _gaps(_within(times[shard], calm, begin))),
+        stayed=max(gap for shard in stayed for gap in gaps(within(read[shard], begin, over))),
+        before=max(gap for shard in stayed for gap in gaps(within(read[shard], calm, begin))),
     )
 
 
-def _times(*followers: Follower) -> dict[str, list[float]]:
+def times(*followers: Follower) -> dict[str, list[float]]:
     """When each shard was read, whoever did."""
     found: dict[str, list[float]] = {}
     for follower in followers:
@@ -150,18 +150,20 @@ def _times(*followers: Follower) -> dict[str, list[float]]:
     return {shard: sorted(times) for shard, times in found.items()}
 
 
-def _within(times: list[float], begin: float, end: float) -> list[float]:
+def within(times: list[float], begin: float, end: float) -> list[float]:
     """Those times, and the one before and after: a pause may begin before the window and end after it."""
     first = max((at for at, each in enumerate(times) if each < begin), default=0)
     last = min((at for at, each in enumerate(times) if each > end), default=len(times) - 1)
     return times[first : last + 1]
 
 
-def _gaps(times: list[float]) -> list[float]:
+def gaps(times: list[float]) -> list[float]:
+    """The time from each to the next."""
     return [after - before for before, after in itertools.pairwise(times)]
 
 
-def _until(true: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
+def until(true: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
+    """Wait for what other processes do."""
     deadline = time.monotonic() + timeout
     while not true():
         if time.monotonic() > deadline:
@@ -170,24 +172,56 @@ def _until(true: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
 
 
 @contextlib.contextmanager
-def _coordinator(servers: str, topic: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "benchmarks.serving", "--consumers", "2", "--shards", str(SHARDS), "--group", GROUP]
-    command += ["--topic", topic, "--kafka", servers]
+def coordinator(
+    servers: str, topic: str, group: str = GROUP, shards: int = SHARDS, cells: int = 0
+) -> Iterator[subprocess.Popen[str]]:
+    """Of a group of two consumers. It takes the orders of `benchmarks.serving`."""
+    command = [sys.executable, "-m", "benchmarks.serving", "--consumers", "2", "--shards", str(shards), "--group", group]
+    command += ["--topic", topic, "--kafka", servers, "--cells", str(cells)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()
 
 
-def _port(coordinator: subprocess.Popen[str]) -> int:
-    assert coordinator.stdout is not None
-    return int(coordinator.stdout.readline())
+def port(server: subprocess.Popen[str]) -> int:
+    """Where it serves."""
+    assert server.stdout is not None
+    return int(server.stdout.readline())
 
 
-def _tell(coordinator: subprocess.Popen[str], order: str) -> None:
-    assert coordinator.stdin is not None
-    coordinator.stdin.write(order + "\n")
-    coordinator.stdin.flush()
+def tell(server: subprocess.Popen[str], order: str) -> None:
+    """Give it an order."""
+    assert server.stdin is not None
+    server.stdin.write(order + "\n")
+    server.stdin.flush()
+
+
+def follower(module: str, log: Path, variables: dict[str, str]) -> Follower:
+    """Start an application that prints its micro-batches."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        cwd=ROOT,
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log.open("ab"),
+        text=True,
+    )
+    made = Follower(process)
+    threading.Thread(target=made.listen, daemon=True).start()
+    return made
+
+
+def end(made: Iterable[Follower]) -> None:
+    """End these applications."""
+    for each in made:
+        each.process.terminate()
+    for each in made:
+        try:
+            each.process.wait(60)
+        except subprocess.TimeoutExpired:
+            each.process.kill()
 
 
 @contextlib.contextmanager
@@ -197,30 +231,17 @@ def _followers(servers: str, port: int) -> Iterator[list[Follower]]:
     made: list[Follower] = []
     try:
         for ordinal in range(2):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.source.follower"],
-                cwd=ROOT,
-                env=_environment(folder, ordinal, servers, port),
-                stdout=subprocess.PIPE,
-                stderr=(folder / f"{ordinal}.log").open("wb"),
-                text=True,
+            made.append(
+                follower("benchmarks.source.follower", folder / f"{ordinal}.log", environment(folder, ordinal, servers, port))
             )
-            made.append(Follower(process))
-            threading.Thread(target=made[-1].listen, daemon=True).start()
-        _until(lambda: all(len(each.latest()) == SHARDS // 2 for each in made), f"each reads its half; see {folder}", START)
+        until(lambda: all(len(each.latest()) == SHARDS // 2 for each in made), f"each reads its half; see {folder}", START)
         yield made
     finally:
-        for each in made:
-            each.process.terminate()
-        for each in made:
-            try:
-                each.process.wait(60)
-            except subprocess.TimeoutExpired:
-                each.process.kill()
+        end(made)
     shutil.rmtree(folder)
 
 
-def _environment(folder: Path, ordinal: int, servers: str, port: int) -> dict[str, str]:
+def environment(folder: Path, ordinal: int, servers: str, port: int, group: str = GROUP) -> dict[str, str]:
     """What the controller gives a driver pod."""
     run = folder / str(ordinal)
     run.mkdir()
@@ -229,10 +250,10 @@ def _environment(folder: Path, ordinal: int, servers: str, port: int) -> dict[st
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(("SHARDHERD_", "SPARK_"))},
         "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}",
-        "SHARDHERD_GROUP": GROUP,
-        "SHARDHERD_GROUP_UID": uid_of(GROUP),
+        "SHARDHERD_GROUP": group,
+        "SHARDHERD_GROUP_UID": uid_of(group),
         "SHARDHERD_NAMESPACE": NAMESPACE,
-        "SHARDHERD_CONSUMER": f"{GROUP}-{ordinal}",
+        "SHARDHERD_CONSUMER": f"{group}-{ordinal}",
         "SHARDHERD_POD_UID": f"uid-{ordinal}",
         "SHARDHERD_START": "1",
         "SHARDHERD_COORDINATOR_URL": f"http://127.0.0.1:{port}",

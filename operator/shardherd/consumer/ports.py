@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shardherd.consumer.notices import Notice
 from shardherd.core.model.gauges import Gauge
-from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Phase
+from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, FailingCell, Heartbeat, HeartbeatReply, Leave, Phase
 
 
 class Coordinator(Protocol):
@@ -34,7 +34,8 @@ class Readiness:
     """The consumer's own part of a heartbeat. `ready`: it may be given shards.
 
     `phase` is what it is about, None if it does not tell; `goes_on_in` in how many seconds it means to go on if it waits.
-    `state_lost` are the cells that it cannot read because their state is lost. `gauges` say how full it is.
+    `state_lost` are the cells that it cannot read because their state is lost, `cells_failing` those whose queries fail. `gauges`
+    say how full it is.
     """
 
     ready: bool
@@ -42,6 +43,7 @@ class Readiness:
     goes_on_in: float = 0.0
     state_lost: tuple[int, ...] = ()
     gauges: tuple[Gauge, ...] = ()
+    cells_failing: tuple[FailingCell, ...] = ()
 
 
 class Owner(Protocol):

@@ -15,6 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from shardherd.consumer.notices import FAILED, OK, Assigned, Changed, CheckpointEnded, Ended, HeartbeatEnded, Released
 from shardherd.consumer.ports import Coordinator, Owner
 from shardherd.consumer.waiting import answered, within
@@ -251,6 +253,7 @@ class Session:
             goes_on_in=Seconds(said.goes_on_in),
             state_lost=said.state_lost,
             gauges=said.gauges,
+            cells_failing=said.cells_failing or UNSET,
         )
 
     def _confirm(self, reply: HeartbeatReply) -> None:

@@ -92,7 +92,7 @@ class Herd:
     def declare(self, **spec: Any) -> Path:
         """Write the manifest; its file."""
         made = merge(MANIFEST, {"metadata": {"name": self.name}, "spec": spec})
-        made["spec"]["source"]["kafka"]["topics"] = [self.name]
+        made["spec"]["source"]["kafka"].setdefault("topics", [self.name])
         path = self.folder / "consumergroup.yaml"
         path.write_text(yaml.safe_dump(made))
         return path

@@ -1,4 +1,7 @@
-"""Keyed state that moves with its shards: real Spark applications and a real broker, and a coordinator that is played."""
+"""Keyed state that moves with its shards: real Spark applications and a real broker, and a coordinator that is played.
+
+In every run `tests/integration/local/test_cells.py` has cells move under the real coordinator.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 from kafka import KafkaProducer
 
+from tests.harness.long import long
 from tests.integration.spark.drivers import START, Driver, Site
 from tests.integration.spark.scripted import ScriptedCoordinator
 from tests.integration.spark.test_consumers import warm
@@ -61,6 +65,7 @@ def durable(coordinator: ScriptedCoordinator) -> int:
     return sum(coordinator.positions().values())
 
 
+@long
 def test_cells_move_forth_and_back_with_their_state_and_no_count_is_wrong(
     site: Site, coordinator: ScriptedCoordinator, topic: str
 ) -> None:

@@ -47,9 +47,9 @@ def test_data_of_a_fixed_number_of_rows_are_produced_apart() -> None:
 def test_a_pause_may_begin_before_the_window_and_end_after_it() -> None:
     times = [1.0, 2.0, 5.0, 5.5, 9.0]
 
-    assert moves._within(times, 3.0, 5.2) == [2.0, 5.0, 5.5]
-    assert moves._gaps(moves._within(times, 3.0, 5.2)) == [3.0, 0.5]
-    assert moves._within(times, 0.0, 10.0) == times
+    assert moves.within(times, 3.0, 5.2) == [2.0, 5.0, 5.5]
+    assert moves.gaps(moves.within(times, 3.0, 5.2)) == [3.0, 0.5]
+    assert moves.within(times, 0.0, 10.0) == times
 
 
 def test_a_shard_that_moved_is_followed_across_both_consumers() -> None:
@@ -57,7 +57,7 @@ def test_a_shard_that_moved_is_followed_across_both_consumers() -> None:
     loser.batches += [(1.0, frozenset({"t/0", "t/1"})), (2.0, frozenset({"t/0"}))]
     gainer.batches += [(2.5, frozenset({"t/1"}))]
 
-    assert moves._times(loser, gainer) == {"t/0": [1.0, 2.0], "t/1": [1.0, 2.5]}
+    assert moves.times(loser, gainer) == {"t/0": [1.0, 2.0], "t/1": [1.0, 2.5]}
     assert loser.latest() == frozenset({"t/0"})
     assert (loser.latest(2.0), loser.read(1.0)) == (frozenset(), 1)
     assert loser.durations(0.0, 2.0) == [1.0]

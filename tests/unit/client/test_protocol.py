@@ -21,6 +21,7 @@ from shardherd.core.model.nouns import (
     ConfirmedShard,
     ConsumerId,
     ConsumerView,
+    FailingCell,
     GroupView,
     Heartbeat,
     HeartbeatReply,
@@ -56,6 +57,7 @@ REPLY = HeartbeatReply(
 IN_CELLS = HeartbeatReply(5, (ConfirmedShard(SHARD, 3, 2, 100, start=80),), cells=6, state_generation=2)
 LOST = Heartbeat(NAME, RUN, 8, 5, state_lost=(0, 3))
 FULL = Heartbeat(NAME, RUN, 9, 5, gauges=(Gauge(GaugeKind.DISK, "/data", 900, 1000), Gauge(GaugeKind.OWN, "own", 1, 4)))
+FAILING = Heartbeat(NAME, RUN, 9, 5, cells_failing=(FailingCell(2, 'a "text" is no number'),))
 CHECKPOINT = CheckpointRequest(NAME, RUN, (ShardCheckpoint(SHARD, 3, 2**62),))
 CHECKPOINT_REPLY = CheckpointReply(
     (
@@ -101,7 +103,7 @@ VIEW = GroupView(
 
 @pytest.mark.parametrize(
     "value",
-    [HEARTBEAT, LOST, FULL, REPLY, IN_CELLS, CHECKPOINT, CHECKPOINT_REPLY, Leave(NAME, RUN), VIEW],
+    [HEARTBEAT, LOST, FULL, FAILING, REPLY, IN_CELLS, CHECKPOINT, CHECKPOINT_REPLY, Leave(NAME, RUN), VIEW],
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_written_is_read_again(value: Any) -> None:
@@ -128,6 +130,8 @@ def test_names_are_camel_case_and_durations_are_whole_milliseconds() -> None:
         {"kind": "disk", "name": "/data", "used": 900, "total": 1000},
         {"kind": "own", "name": "own", "used": 1, "total": 4},
     ]
+    assert "cellsFailing" not in protocol.encode(LOST)
+    assert protocol.encode(FAILING)["cellsFailing"] == [{"cell": 2, "error": 'a "text" is no number'}]
 
 
 def test_what_has_a_default_may_be_left_out() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from shardherd import protocol
 from shardherd.core.assignors import ASSIGNORS, NOBODY, Problem, target
@@ -17,7 +17,7 @@ from shardherd.core.group.ownership import encode
 from shardherd.core.group.state import GroupEvent
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.naming import cell, shard_key
-from shardherd.core.model.nouns import ConsumerId, Reset, ResetState, ResetTo, ShardId, ShardInfo
+from shardherd.core.model.nouns import ConsumerId, FailingCell, Reset, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.reasons import CHECKPOINT_LOST, STATE_LOST
 from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
@@ -269,6 +269,28 @@ def test_a_cell_that_there_is_not_is_refused(number: int, said: str) -> None:
     play.consumer("g-0").state_lost = (7,)
     with pytest.raises(InvalidRequestError, match=f"names in stateLost the cells 7; {said}"):
         play.beat("g-0")
+
+
+def test_the_failing_cells_of_a_consumer_are_shown_as_long_as_it_holds_them_and_says_so() -> None:
+    def shown() -> list[object]:
+        return [each.cells_failing for each in play.view.consumers]
+
+    play = started(2, 1, cells=2)
+    said = FailingCell(1, "out of luck")
+    play.ask(structs.replace(play.consumer("g-0").heartbeat(), cells_failing=(said,)))
+    assert shown() == [(said,)]
+    play.ask(play.consumer("g-0").heartbeat())
+    assert shown() == [UNSET]
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1"}
+    play.ask(structs.replace(play.consumer("g-0").heartbeat(), cells_failing=(said,)))
+    assert shown() == [UNSET, UNSET], "it is another consumer's now"
+
+
+def test_a_failing_cell_that_there_is_not_is_refused() -> None:
+    play = started(2, 1, cells=2)
+    with pytest.raises(InvalidRequestError, match="names in cellsFailing the cells 2; the group's cells are 0 to 1"):
+        play.ask(structs.replace(play.consumer("g-0").heartbeat(), cells_failing=(FailingCell(2, "out of luck"),)))
 
 
 def test_a_reset_begins_the_state_of_all_cells_anew() -> None:

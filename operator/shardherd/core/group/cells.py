@@ -14,7 +14,7 @@ import numpy as np
 from shardherd.core.assignors.problem import NOBODY, Amounts, Assignment, Indexes, Problem, names_array
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.naming import cell
-from shardherd.core.model.nouns import ConsumerId, Heartbeat, ShardId
+from shardherd.core.model.nouns import ConsumerId, FailingCell, Heartbeat, ShardId
 from shardherd.core.model.reasons import STATE_LOST
 from shardherd.core.model.wording import some, verb
 
@@ -74,6 +74,15 @@ def note_lost(state: State, request: Heartbeat) -> tuple[ShardId, ...]:
     message = f"{request.consumer} finds that {named(found)} lost: nothing of {verb(len(found), 'it', 'them')} is granted"
     state.emit(GroupEvent(STATE_LOST, message, consumer=request.consumer, shards=shards, warning=True))
     return shards
+
+
+def failing_of(state: State, consumer: ConsumerId) -> tuple[FailingCell, ...]:
+    """The cells of which a consumer has said that their queries fail, and of which it holds something."""
+    said = state.sessions[consumer].failing
+    if not said:
+        return ()
+    held = {cell(shard, state.spec.settings.cells) for shard in state.held.get(consumer, ())}
+    return tuple(each for each in said if each.cell in held)
 
 
 def named(lost: Collection[int]) -> str:

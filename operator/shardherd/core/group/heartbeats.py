@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from msgspec import UNSET
+
 from shardherd.core.group import balance, cells, counted, eligible, grants, liveness, rebuild, resets, watermarks
 from shardherd.core.group.records import Session, ShardRecord
 from shardherd.core.group.state import GroupEvent, State
@@ -197,12 +199,12 @@ def _comes_free(state: State, row: ShardRecord) -> bool:
 
 def _check_cells(state: State, request: Heartbeat) -> None:
     number = state.spec.settings.cells
-    if all(each < number for each in request.state_lost):
-        return
-    there = f"the group's cells are 0 to {number - 1}" if number else "the group has no cells: see spec.state"
-    raise _invalid(
-        state, request, f"names in stateLost the cells {some([str(each) for each in request.state_lost], 5)}; {there}"
-    )
+    failing = () if request.cells_failing is UNSET else tuple(each.cell for each in request.cells_failing)
+    for field, named in (("stateLost", request.state_lost), ("cellsFailing", failing)):
+        if all(each < number for each in named):
+            continue
+        there = f"the group's cells are 0 to {number - 1}" if number else "the group has no cells: see spec.state"
+        raise _invalid(state, request, f"names in {field} the cells {some([str(each) for each in named], 5)}; {there}")
 
 
 def _gives_away(state: State, consumer: ConsumerId, now: float) -> bool:
@@ -275,6 +277,7 @@ def _session(state: State, request: Heartbeat, before: Session | None, now: floa
         phase_since=0.0 if request.phase is None else now - request.phase_age,
         goes_on_at=_goes_on_at(request, before, now),
         gauges=request.gauges,
+        failing=() if request.cells_failing is UNSET else request.cells_failing,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import UNSET
+
 from shardherd.core import assignors
 from shardherd.core.group import cells, eligible, grants, growth, resets
 from shardherd.core.group.records import EndReason
@@ -125,6 +127,7 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
                 phase_age=Seconds(0.0 if session.phase is None else max(0.0, now - session.phase_since)),
                 stage=session.stage,
                 gauges=session.gauges,
+                cells_failing=cells.failing_of(state, consumer) or UNSET,
             )
         )
     return tuple(views)

@@ -155,6 +155,13 @@ class HeldShard(Message, frozen=True, forbid_unknown_fields=True):
     owner_epoch: Natural
 
 
+class FailingCell(Message, frozen=True, forbid_unknown_fields=True):
+    """A cell whose query has failed and is started again, and the beginning of the error's first line."""
+
+    cell: Natural
+    error: Name
+
+
 class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
     """A consumer reports what it holds. `held` may name one shard under several epochs.
 
@@ -170,7 +177,7 @@ class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
     `goes_on_in` seconds, if that is not 0.
 
     `state_lost` are the cells that it holds and whose state, in the present generation, is not there or older than the durable
-    positions: it reads nothing of them.
+    positions: it reads nothing of them. `cells_failing` are those that it holds and whose queries fail.
 
     `gauges` say how full it is, as far as it measures that: see `core.group.watermarks`.
     """
@@ -191,6 +198,7 @@ class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
     goes_on_in: Seconds = field(default_factory=Seconds, name="goesOnInMs")
     state_lost: tuple[Natural, ...] = ()
     gauges: tuple[Gauge, ...] = ()
+    cells_failing: tuple[FailingCell, ...] | UnsetType = UNSET
 
 
 class ConfirmedShard(Message, frozen=True):
@@ -316,7 +324,8 @@ class ShardView(Message, frozen=True):
 class ConsumerView(Message, frozen=True):
     """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
 
-    `phase` is None until it has reported one. `stage` says how full it is, by its `gauges`.
+    `phase` is None until it has reported one. `stage` says how full it is, by its `gauges`. `cells_failing` are those of its cells
+    whose queries fail.
     """
 
     consumer: ConsumerId
@@ -332,6 +341,7 @@ class ConsumerView(Message, frozen=True):
     phase_age: Seconds = field(default_factory=Seconds, name="phaseAgeMs")
     stage: Stage = Stage.BELOW
     gauges: tuple[Gauge, ...] = ()
+    cells_failing: tuple[FailingCell, ...] | UnsetType = UNSET
 
 
 class Condition(Message, frozen=True):

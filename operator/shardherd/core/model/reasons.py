@@ -27,6 +27,7 @@ class ConditionType:
     STATE_LOST = "StateLost"
     CELLS_FIT = "CellsFit"
     ROOM = "ConsumersHaveRoom"
+    CELLS_FAILING = "CellsFailing"
 
 
 CONDITIONS = MappingProxyType(
@@ -47,6 +48,8 @@ CONDITIONS = MappingProxyType(
         ConditionType.CELLS_FIT: "in groups with `spec.state` only: `state.cells` divides the number of partitions of every "
         "topic, so that a key is in the same cell in all of them, and stays there when a topic grows by a multiple",
         ConditionType.ROOM: "in groups with `spec.watermarks` only: every consumer is below its low watermarks",
+        ConditionType.CELLS_FAILING: "in groups with `spec.state` only: the query of a cell has failed, and has finished no "
+        "micro-batch since; it is started again, and the other cells are read",
     }
 )
 """What it means that a condition is True, for the documentation."""
@@ -352,6 +355,14 @@ CELLS_DO_NOT_DIVIDE = _reason(
     "there than in other topics, and changes its cell when the topic grows",
     remedy="[grow the topic](state.md#growth) to a multiple before there is state, or make another group with a number of "
     "cells that divides it",
+)
+QUERIES_RUN = _reason("QueriesRun", (ConditionType.CELLS_FAILING,), meaning="no cell's query is known to fail")
+QUERY_FAILS = _reason(
+    "QueryFails",
+    (ConditionType.CELLS_FAILING, _READY),
+    meaning="the query of a cell has failed and is started again, after a minute at most; the message names the cell, its "
+    "holder and the error. The other cells are read",
+    remedy="read the driver's log; it goes on by itself once the cause is gone",
 )
 ORDER_KEPT = _reason("OrderKept", (ConditionType.ORDER_PRESERVED,), meaning="records of one key are read in order")
 PARTITION_GROWTH = _reason(

@@ -55,7 +55,7 @@ def findings(observation: Observation, course: Course) -> tuple[Finding, ...]:
     """All conditions for this observation, Ready first."""
     rest = tuple(rule(observation, course) for rule in _RULES)
     order = (_order_preserved(observation),) if observation.declared.settings.ordered else ()
-    state = (_state_lost(observation), _cells_fit(observation)) if observation.declared.settings.cells else ()
+    state = tuple(rule(observation) for rule in _OF_CELLS) if observation.declared.settings.cells else ()
     full = (_room(observation),) if observation.declared.settings.watermarks else ()
     return (_ready(observation, course.scale, {finding.type: finding for finding in rest}), *rest, *order, *state, *full)
 
@@ -113,6 +113,8 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     for cause in (found[ConditionType.STALLED], found[ConditionType.CONSUMERS_READY]):
         if cause.status != (FALSE if cause.type == ConditionType.STALLED else TRUE):
             return not_ready(cause.reason, cause.message)
+    if (failing := _cells_failing(observation)).status == TRUE:
+        return not_ready(failing.reason, failing.message)
     if blocked := _sink_blocked(observation):
         return not_ready(reasons.SINK_BLOCKED, blocked)
     if full := room.keeps_from_reading(view, observation.declared.settings.watermarks):
@@ -319,6 +321,24 @@ def _state_lost(observation: Observation) -> Finding:
     return Finding(ConditionType.STATE_LOST, FALSE, reasons.STATE_KEPT, "No cell is known to have lost its state.")
 
 
+def _cells_failing(observation: Observation) -> Finding:
+    finding = partial(Finding, ConditionType.CELLS_FAILING)
+    consumers = () if observation.view is None else observation.view.consumers
+    failing = [(each.consumer, cell) for each in consumers for cell in each.cells_failing or ()]
+    if not failing:
+        return finding(FALSE, reasons.QUERIES_RUN, "No cell's query is known to fail.")
+    numbers = some([str(cell.cell) for _, cell in sorted(failing, key=lambda each: each[1].cell)], 5)
+    holder, first = failing[0]
+    queries = verb(len(failing), "The query of cell", "The queries of the cells")
+    again = verb(len(failing), "fails and is", "fail and are")
+    return finding(
+        TRUE,
+        reasons.QUERY_FAILS,
+        f"{queries} {numbers} {again} started again; the other cells are read. See the log of {holder}, "
+        f"which says of cell {first.cell}: {first.error}",
+    )
+
+
 def _cells_fit(observation: Observation) -> Finding:
     """Whether a key is in the same cell in all topics, and stays there when they grow by a multiple."""
     finding = partial(Finding, ConditionType.CELLS_FIT)
@@ -376,6 +396,8 @@ _RULES: tuple[Callable[[Observation, Course], Finding], ...] = (
     _scaling_limited,
     _checkpoint_lost,
 )
+
+_OF_CELLS: tuple[Callable[[Observation], Finding], ...] = (_state_lost, _cells_fit, _cells_failing)
 
 
 def _trouble(observation: Observation) -> Trouble | None:

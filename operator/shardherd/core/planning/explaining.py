@@ -40,6 +40,7 @@ GOOD = {
     ConditionType.STATE_LOST: "False",
     ConditionType.CELLS_FIT: "True",
     ConditionType.ROOM: "True",
+    ConditionType.CELLS_FAILING: "False",
 }
 """What a condition is when there is nothing to explain."""
 

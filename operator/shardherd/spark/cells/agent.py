@@ -21,7 +21,7 @@ from shardherd.consumer.session import Session
 from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
-from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
+from shardherd.core.model.nouns import LONGEST_WAIT, FailingCell, Offset, Phase, ShardId
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 from shardherd.spark.agent_ports import KnownEndOffsets, Observer
 from shardherd.spark.batch_sizing import BatchSizing
@@ -109,15 +109,21 @@ class CellAgent(ConsumerRun):
     @property
     def trouble(self) -> str:
         """Why the last heartbeat failed, or else which of the cells that are held fail, empty if there is nothing."""
-        failing = {cell: why for cell, why in sorted(self._failures.items()) if self.ledger.begins(cell)}
-        return super().trouble or "; ".join(f"the query of cell {cell} fails: {why}" for cell, why in failing.items())
+        return super().trouble or "; ".join(f"the query of cell {cell} fails: {why}" for cell, why in self._failing())
+
+    def _failing(self) -> list[tuple[int, str]]:
+        """The cells that are held and have failed, and finished no micro-batch since, with what was said first."""
+        return [(cell, why) for cell, why in sorted(self._failures.items()) if self.ledger.begins(cell)]
 
     # --- towards the coordinator -----------------------------------------------------------------------------------------
 
     def readiness(self) -> Readiness:
         """For the session's heartbeats."""
         phase, goes_on_in = self._about()
-        return Readiness(self.ready, phase, goes_on_in, self.ledger.lost, self.gauges())
+        failing = tuple(FailingCell(cell, why) for cell, why in self._failing())
+        return Readiness(
+            self.ready, phase, goes_on_in, self.ledger.lost, gauges=self.gauges(), cells_failing=failing
+        )
 
     def hear(self, notice: Notice) -> None:
         match notice:
@@ -219,7 +225,8 @@ class CellAgent(ConsumerRun):
     def committed(self, cell: int, positions: Mapping[ShardId, Offset]) -> None:
         """Spark has logged a micro-batch of this cell as finished."""
         self._pauses.succeeded(cell)
-        self._failures.pop(cell, None)
+        if self._failures.pop(cell, None) is not None:
+            self.session.heartbeat_now()
         for reader in self._readers.values():
             if reader.cell == cell:
                 reader.sizing.end(self._now())
@@ -236,9 +243,10 @@ class CellAgent(ConsumerRun):
         self._readers = {number: reader for number, reader in self._readers.items() if reader.cell != cell}
         if failure:
             pause = self._pauses.failed(cell, self._now())
-            self._failures[cell] = failure.strip().partition("\n")[0][:SHOWN]
+            self._failures[cell] = _shown(failure)
             text = "the query of cell %d has failed, and is started again in %g s; the other cells read on: %s"
             log.error(text, cell, pause, failure, extra=self.session.log_fields())
+            self.session.heartbeat_now()
         if finished:
             self._finished.add((cell, generation))
         self._changed()
@@ -396,3 +404,9 @@ class CellAgent(ConsumerRun):
         self.ledger.hand_out(reader.cell, reader.number, ranges)
         together = [other.handed for other in self._readers.values() if other.cell == reader.cell]
         self._batches[reader.cell] = HandedBatch({shard: each for handed in together for shard, each in handed.items()})
+
+
+def _shown(failure: str) -> str:
+    """The first line of an error as a heartbeat can have it: it must be printable, and not empty."""
+    line = failure.strip().partition("\n")[0][:SHOWN]
+    return "".join(each if each.isprintable() else " " for each in line) or "it does not say why"

@@ -24,9 +24,13 @@ class CellsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell, for the function that builds its query. `number` is 0 to C-1: a partition's number mod C."""
+    """One cell, for the function that builds its query. `number` is 0 to C-1: a partition's number mod C.
+
+    `generation` grows by one with every reset that discards the state: batch ids begin at 0 again then.
+    """
 
     number: int
+    generation: int
     start: int
     spark: SparkSession
 

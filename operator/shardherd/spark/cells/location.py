@@ -6,7 +6,9 @@ write there but for the probe: what is in a location is Spark's.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -16,6 +18,9 @@ from shardherd.spark.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+WARNS = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
+"""The logger of what creates files."""
 
 REMEDY = (
     "set spec.state.checkpoint to storage that creates a file only if there is none of its name: a ReadWriteMany claim, HDFS, "
@@ -52,7 +57,8 @@ class Locations:
             try:
                 self._create(manager, probe)
                 try:
-                    self._create(manager, probe)
+                    with self._without_warnings():
+                        self._create(manager, probe)
                 except Py4JJavaError as error:
                     if _is(error, "FileAlreadyExistsException"):
                         return
@@ -96,6 +102,22 @@ class Locations:
         if not system.exists(path):
             return []
         return [str(each.getPath().getName()) for each in system.listStatus(path)]
+
+    @contextlib.contextmanager
+    def _without_warnings(self) -> Iterator[None]:
+        """Spark warns of the very error that is hoped for, with its stack: a user would take that for the application's own."""
+        log4j = self._jvm.org.apache.logging.log4j
+        context = log4j.core.LoggerContext.getContext(False)
+        if context.getConfiguration().getLoggers().containsKey(WARNS):
+            yield  # somebody has said how much he wants to hear
+            return
+        log4j.core.config.Configurator.setLevel(WARNS, log4j.Level.ERROR)
+        try:
+            yield
+        finally:
+            # Not its level of before: a logger with a level of its own passes by Spark's default one.
+            context.getConfiguration().removeLogger(WARNS)
+            context.updateLoggers()
 
     def _create(self, manager: Any, name: str) -> None:
         stream = manager.createAtomic(self._path(name), False)

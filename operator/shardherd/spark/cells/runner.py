@@ -122,7 +122,7 @@ class CellRunner:
         for name, text in properties.items():
             context.setLocalProperty(name, text)
         try:
-            writer = checked(self._build(Cell(cell, start, self._spark)), cell)
+            writer = checked(self._build(Cell(cell, each.generation, start, self._spark)), cell)
             named = writer.queryName(f"{NAME}{cell}").option("checkpointLocation", location).trigger(**self._trigger)
             try:
                 self._queries[cell] = _Query(named.start(), each.generation)

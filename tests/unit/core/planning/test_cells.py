@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
     ConsumerView,
+    FailingCell,
     GroupSettings,
     Incarnation,
     ShardId,
@@ -61,6 +63,32 @@ def test_lost_state_is_a_condition_and_keeps_the_group_from_being_ready() -> Non
     assert said["StateLost"] == ("True", "StateLost", "the state of cell 1 is gone")
     assert said["Ready"] == ("False", "StateLost", "the state of cell 1 is gone")
     assert told(held("g-0", "g-1"), 2)["StateLost"][:2] == ("False", "StateKept")
+
+
+def failing(*cells: FailingCell) -> tuple[ConsumerView, ...]:
+    """Two consumers, the second of which has these failing cells."""
+    well, ill = consumers(1, 1)
+    return well, structs.replace(ill, cells_failing=cells)
+
+
+def test_failing_cells_are_a_condition_and_keep_the_group_from_being_ready() -> None:
+    cells = FailingCell(1, "out of luck"), FailingCell(3, "no room")
+    said = told(held("g-0", "g-1", "g-0", "g-1"), 4, consumers=failing(*cells))
+    message = (
+        "The queries of the cells 1, 3 fail and are started again; the other cells are read. See the log of g-1, which says of "
+        "cell 1: out of luck"
+    )
+    assert said["CellsFailing"] == ("True", "QueryFails", message)
+    assert said["Ready"] == ("False", "QueryFails", message)
+    assert told(held("g-0", "g-1"), 2)["CellsFailing"] == ("False", "QueriesRun", "No cell's query is known to fail.")
+
+
+def test_one_failing_cell_is_named() -> None:
+    said = told(held("g-0", "g-1"), 2, consumers=failing(FailingCell(1, "out of luck")))["CellsFailing"][2]
+    assert said == (
+        "The query of cell 1 fails and is started again; the other cells are read. See the log of g-1, which says of cell 1: "
+        "out of luck"
+    )
 
 
 @pytest.mark.parametrize(

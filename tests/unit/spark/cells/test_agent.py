@@ -9,13 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec import UNSET
 
 from shardherd.core.consumer.cells import CellStart
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.gauges import Gauge, GaugeKind
-from shardherd.core.model.nouns import ConfirmedShard, Heartbeat, HeartbeatReply, Phase, ShardId
-from shardherd.spark.cells.agent import CellAgent
+from shardherd.core.model.nouns import ConfirmedShard, FailingCell, Heartbeat, HeartbeatReply, Phase, ShardId
+from shardherd.spark.cells.agent import CellAgent, _shown
 from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
@@ -193,6 +194,11 @@ def test_a_failing_cell_rests_and_the_others_are_not_touched() -> None:
     story(body)
 
 
+@pytest.mark.parametrize(("failure", "told"), [("a\tb\nc", "a b"), ("", "it does not say why"), ("x" * 400, "x" * 300)])
+def test_what_is_told_of_a_failure_is_one_printable_line(failure: str, told: str) -> None:
+    assert _shown(failure) == told
+
+
 def test_a_reader_of_an_earlier_start_is_refused() -> None:
     async def body(scene: Scene) -> None:
         await scene.holding((A0, 1, 0))
@@ -342,8 +348,10 @@ def test_a_cell_is_no_trouble_any_more_once_it_has_finished_a_micro_batch_or_is_
         assert scene.agent.trouble == "the query of cell 0 fails: out of luck; the query of cell 1 fails: out of luck"
         scene.agent.committed(0, {A0: 5})
         assert scene.agent.trouble == "the query of cell 1 fails: out of luck"
+        await scene.until(lambda: scene.coordinator.heartbeats[-1].cells_failing == (FailingCell(1, "out of luck"),))
         scene.coordinator.assign((A0, 1, 0))
         await scene.until(lambda: scene.agent.trouble == "")
+        await scene.until(lambda: scene.coordinator.heartbeats[-1].cells_failing is UNSET)
 
     story(body)
 

@@ -1,0 +1,127 @@
+"""Keyed state on one machine: whatever happens to the group, the tables are those of one query that never moved."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.broker import Broker
+from tests.harness.cluster import Tell
+from tests.harness.long import long
+from tests.integration.local.keyed import Keyed, schedule
+from tests.integration.local.keyed_application import CELLS
+from tests.simulation import seeds
+
+SCHEDULES = 20
+
+
+@pytest.fixture
+def keyed(tmp_path: Path, broker: Broker) -> Iterator[Keyed]:
+    found = Keyed(tmp_path, broker.bootstrap, f"keyed-{uuid.uuid4().hex[:6]}")
+    yield found
+    found.close()
+
+
+def rows_are_those_of_one_query(keyed: Keyed, seed: int, most: int, tell: Tell) -> None:
+    begin, steps = schedule(seed, most)
+    tell(f"seed {seed}: {begin} consumers, then {', '.join(str(step) for step in steps)}")
+    keyed.up(*keyed.options(keyed.manifest(begin)))
+    keyed.write_round()
+    keyed.settle()
+    for step in steps:
+        if step.settled:
+            keyed.settle()
+        keyed.write_round()
+        keyed.take(step)
+        keyed.await_read(keyed.rounds - 2)
+    keyed.settle()
+    keyed.write_round()
+    keyed.await_read(keyed.rounds - 1)
+    keyed.write_end()
+    running = keyed.one_query()
+    keyed.await_read(keyed.rounds - 1)
+    wanted = keyed.wanted(running)
+    keyed.until("all rows are there", lambda: all(rows.total() >= wanted[name].total() for name, rows in keyed.found().items()))
+    keyed.run("down")
+    assert keyed.found() == wanted
+
+
+def test_in_every_schedule_everything_happens_and_one_consumer_at_least_is_left() -> None:
+    for seed in range(200):
+        begin, steps = schedule(seed, 2)
+        assert sorted(each.what for each in steps) == ["double", "grow", "kill", "operator", "shrink"]
+        consumers = [begin]
+        for each in steps:
+            consumers.append(consumers[-1] + {"grow": 1, "shrink": -1}.get(each.what, 0))
+            assert each.victim < consumers[-1]
+        assert set(consumers) == {1, 2}
+
+
+@pytest.mark.timeout(600)
+def test_cells_write_what_one_query_writes_whatever_happens_to_the_group(keyed: Keyed, tell: Tell) -> None:
+    seed, _ = seeds.of_commit()
+    rows_are_those_of_one_query(keyed, seed, 2, tell)
+    assert "FileAlreadyExistsException" not in keyed.said(), "what the storage is tried with is no error of the application"
+    batches = {number: [batch for _, cell, batch in keyed.history() if cell == number] for number in range(CELLS)}
+    assert {number: sorted(set(found)) for number, found in batches.items()} == {
+        number: list(range(max(found) + 1)) for number, found in batches.items()
+    }, "batch ids go on"
+    runs = [len({run for run, cell, _ in keyed.history() if cell == number}) for number in range(CELLS)]
+    assert max(runs) > 1, "state has moved from one run to another"
+
+
+@long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(SCHEDULES))
+def test_cells_write_what_one_query_writes_after_any_schedule(keyed: Keyed, tell: Tell, number: int) -> None:
+    rows_are_those_of_one_query(keyed, random.SystemRandom().randrange(seeds.MOST), 3, tell)
+
+
+@long
+@pytest.mark.timeout(900)
+def test_a_failing_cell_and_one_whose_state_is_lost_are_told_of_and_a_reset_begins_all_anew(keyed: Keyed) -> None:
+    fails, loses = 1, 2
+    keyed.up(*keyed.options(keyed.manifest(1)))
+    keyed.write_round()
+    keyed.settle()
+    keyed.await_read(0)
+    (keyed.notes / f"fail-{fails}").touch()
+    keyed.write_round()
+    said = keyed.message("CellsFailing")
+    assert said.startswith(
+        f"The query of cell {fails} fails and is started again; the other cells are read. See the log of {keyed.name}-0"
+    )
+    keyed.await_read(1, but=fails)
+    (keyed.notes / f"fail-{fails}").unlink()
+    keyed.await_read(1)
+    keyed.until("it is told of no more", lambda: keyed.condition("CellsFailing") == "False")
+
+    keyed.run("kill", f"{keyed.name}-0")
+    shutil.rmtree(keyed.location(loses))
+    keyed.write_round()
+    said = keyed.message("StateLost")
+    assert said.startswith(f"the state of cell {loses} is gone, or older than the positions: nobody is granted the shards.")
+    keyed.await_read(2, but=loses)
+
+    reset = {"id": "anew", "to": "Earliest", "discardState": True}
+    keyed.apply(keyed.manifest(1, {"paused": True, "reset": reset}))
+    keyed.until("the reset is made", lambda: keyed.status().get("reset", {}).get("state") == "Done")
+    keyed.write_end()
+    running = keyed.one_query()
+    keyed.apply(keyed.manifest(1, TEST_AVAILABLE_NOW="yes"))
+    wanted = keyed.wanted(running)
+    keyed.until("all is read anew", lambda: keyed.found(1) == wanted)
+    keyed.until("the application has ended by itself", lambda: ended_well(keyed))
+    keyed.run("down")
+    assert keyed.found(1) == wanted
+
+
+def ended_well(keyed: Keyed) -> bool:
+    """Whether the driver has ended with exit code 0."""
+    statuses = keyed.pods()[f"{keyed.name}-0"]["status"].get("containerStatuses", [{}])
+    return bool(statuses[0].get("lastState", {}).get("terminated", {}).get("exitCode", 1) == 0)
