@@ -24,9 +24,14 @@ class CellsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell, for the function that builds its query. `number` is 0 to C-1: a partition's number mod C."""
+    """One cell, for the function that builds its query. `number` is 0 to C-1: a partition's number mod C.
+
+    `id` and a batch id are of one micro-batch only: it is another one after a reset that discards state, when batch ids
+    begin anew.
+    """
 
     number: int
+    id: str
     start: int
     spark: SparkSession
 
