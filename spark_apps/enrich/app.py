@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from shardherd.spark import session
+from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.async_map import async_map
 from shardherd.spark.sinks import kafka
 
@@ -49,7 +50,8 @@ def write(readings: DataFrame, batch_id: int) -> None:
     rules = readings.sparkSession.read.schema("key STRING, every LONG").json(RULES)
     kept = readings.join(F.broadcast(rules), "key").where("number % every = 0").drop("every")
     asked = async_map(look_up, ENRICHED, capacity=20, ordered=ORDER == "ordered", timeout=10, retries=3)
-    SINK(kept.mapInArrow(asked, "shard STRING, offset LONG, timestamp TIMESTAMP, key STRING, value STRING"), batch_id)
+    columns = "shard STRING, offset LONG, timestamp TIMESTAMP, key STRING, value STRING"
+    SINK(map_in_arrow(kept, asked, columns), batch_id)
 
 
 spark = session()

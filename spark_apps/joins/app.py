@@ -1,6 +1,7 @@
 """Joins orders and payments, of two topics, by their keys, and appends what fits to a Delta table, each pair once.
 
-Arguments: which join (`window`, `interval` or `co-group`), the table, and the two topics. Records are JSON: a number, and the time of the event.
+Arguments: which join (`window`, `interval` or `co-group`), the table, and the two topics. Records are JSON: a number, and the
+time of the event.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The example applications of `spark_apps`, each as `shardherd local up` runs it, with all that it has written: exact tables."""
+"""The example applications of `spark_apps`, each as `shardherd local up` runs it, and all that it has written."""
 
 from __future__ import annotations
 
@@ -175,10 +175,6 @@ def pairs(example: Example) -> list[Row]:
     return example.table("joins-data", "joined", "key", "order", "payment")
 
 
-def join(example: Example, kind: str) -> None:
-    example.up(interval=kind)
-
-
 @of("joins")
 @pytest.mark.timeout(900)
 def test_an_interval_join_has_both_ends_and_what_is_too_late_finds_no_partner(example: Example) -> None:
@@ -224,7 +220,7 @@ def test_a_window_join_has_every_pair_of_a_key_and_a_second(example: Example) ->
 @of("joins")
 @pytest.mark.timeout(900)
 def test_a_co_group_shows_what_has_no_partner_too(example: Example) -> None:
-    example.up("orders", "payments", **{"interval": "co-group"})
+    example.up("orders", "payments", interval="co-group")
     # In the end both topics go on, so that the watermark passes what was before.
     end = numbers("end", (9, 60))
     example.send("payments", *PAYMENTS, *end)
