@@ -21,15 +21,13 @@ from shardherd.spark.sinks import kafka
 
 RULES, PLACES, TOPIC, ORDER = sys.argv[1:5]
 SINK = kafka(TOPIC)
-ENRICHED = pa.schema(
-    [
-        ("shard", pa.string()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("key", pa.string()),
-        ("value", pa.string()),
-    ]
-)
+ENRICHED: dict[str, pa.DataType] = {
+    "shard": pa.string(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "key": pa.string(),
+    "value": pa.string(),
+}
 
 
 async def look_up(reading: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -49,7 +47,7 @@ def write(readings: DataFrame, batch_id: int) -> None:
     # Read in every micro-batch, so that a rule that has changed counts from the next one on.
     rules = readings.sparkSession.read.schema("key STRING, every LONG").json(RULES)
     kept = readings.join(F.broadcast(rules), "key").where("number % every = 0").drop("every")
-    asked = async_map(look_up, ENRICHED, capacity=20, ordered=ORDER == "ordered", timeout=10, retries=3)
+    asked = async_map(look_up, pa.schema(ENRICHED), capacity=20, ordered=ORDER == "ordered", timeout=10, retries=3)
     columns = "shard STRING, offset LONG, timestamp TIMESTAMP, key STRING, value STRING"
     SINK(map_in_arrow(kept, asked, columns), batch_id)
 

@@ -15,17 +15,15 @@ from shardherd.spark import session
 from shardherd.spark.sinks import delta
 
 FOLDER = sys.argv[1] if len(sys.argv) > 1 else "/data/lakehouse"
-GOLD = pa.schema([("product", pa.string()), ("orders", pa.int64()), ("cents", pa.int64())])
-SILVER = pa.schema(
-    [
-        ("shard", pa.string()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("id", pa.string()),
-        ("product", pa.string()),
-        ("cents", pa.int64()),
-    ]
-)
+GOLD: dict[str, pa.DataType] = {"product": pa.string(), "orders": pa.int64(), "cents": pa.int64()}
+SILVER: dict[str, pa.DataType] = {
+    "shard": pa.string(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "id": pa.string(),
+    "product": pa.string(),
+    "cents": pa.int64(),
+}
 BRONZE_SINK, SILVER_SINK = delta(f"{FOLDER}/bronze"), delta(f"{FOLDER}/silver")
 FED = {"delta.enableChangeDataFeed": "true"}
 
@@ -49,7 +47,7 @@ def refresh() -> None:
         changes = pa.table(silver.load_cdf(begin, newest, columns=["product", "cents", "_change_type"]).read_all())
         # Silver is only appended to, so that every change is an insert.
         added = changes.group_by("product").aggregate([("cents", "count"), ("cents", "sum")])
-        rows = pa.table([added[name] for name in ("product", "cents_count", "cents_sum")], schema=GOLD)
+        rows = pa.table([added[name] for name in ("product", "cents_count", "cents_sum")], schema=pa.schema(GOLD))
         commit = CommitProperties(app_transactions=[Transaction("silver", newest)])
         merge = gold.merge(rows, "new.product = old.product", "new", "old", commit_properties=commit)
         both = {"orders": "old.orders + new.orders", "cents": "old.cents + new.cents"}
@@ -60,8 +58,8 @@ def refresh() -> None:
         return
 
 
-DeltaTable.create(f"{FOLDER}/silver", SILVER, mode="ignore", configuration=FED)
-DeltaTable.create(f"{FOLDER}/gold", GOLD, mode="ignore", configuration=FED)
+DeltaTable.create(f"{FOLDER}/silver", pa.schema(SILVER), mode="ignore", configuration=FED)
+DeltaTable.create(f"{FOLDER}/gold", pa.schema(GOLD), mode="ignore", configuration=FED)
 spark = session()
 refresh()
 records = spark.readStream.format("shardherd").option("targetBatchSeconds", 1).load()

@@ -31,7 +31,7 @@ def async_map(
     retries: int = 0,
     pause: float = 0.1,
     timed_out: Callable[[Row], Iterable[Row]] | None = None,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `map_in_arrow`: `invoke` is called for each row, for up to `capacity` at once, and gives rows of `schema`.
 
     `map_in_arrow` is that of `shardherd.spark.arrow_map`, or Spark's `mapInArrow` where pandas is installed.
@@ -41,7 +41,7 @@ def async_map(
     """
     Awaiting[Row, Row](capacity, ordered=ordered)
 
-    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         queue: Awaiting[Row, Row] = Awaiting(capacity, ordered=ordered)
         rows = (row for batch in given for row in batch.to_pylist())
         tasks: set[asyncio.Task[None]] = set()

@@ -175,30 +175,37 @@ def pairs(example: Example) -> list[Row]:
     return example.table("joins-data", "joined", "key", "order", "payment")
 
 
+INTERVAL = {"order": (0, 2, 3, 4, 5, 7), "payment": (0, 1, 6, 7)}
+NEAR = [(0, 0), (0, 1), (2, 0), (2, 1), (3, 1), (5, 6), (7, 6), (7, 7)]
+"""Both ends count: payment 1 is 2 seconds before order 3."""
+
+
 @of("joins")
 @pytest.mark.timeout(900)
-def test_an_interval_join_has_both_ends_and_what_is_too_late_finds_no_partner(example: Example) -> None:
+def test_an_interval_join_has_both_ends(example: Example) -> None:
     example.up("orders", "payments")
-    orders, payments = (0, 2, 3, 4, 5, 7), (0, 1, 6, 7)
-    example.send("payments", *numbers("a", *((each, each) for each in payments)))
-    example.send("orders", *numbers("a", *((each, each) for each in orders)))
-    inclusive = [(0, 0), (0, 1), (2, 0), (2, 1), (3, 1), (5, 6), (7, 6), (7, 7)]
-    example.shows([("a", *pair) for pair in inclusive], lambda: pairs(example))
+    example.send("payments", *numbers("key", *((each, each) for each in INTERVAL["payment"])))
+    example.send("orders", *numbers("key", *((each, each) for each in INTERVAL["order"])), *numbers("other", (1, 1)))
+    example.shows([("key", *pair) for pair in NEAR], lambda: pairs(example))
 
-    # The same in the other cell, but order 3 comes when the watermark has passed it: without 3,1 these are the rows.
-    example.send("payments", *numbers("b", *((each, each) for each in payments)), partition=1)
-    example.send("orders", *numbers("b", *((each, each) for each in orders if each != 3)), partition=1)
-    late = [("b", *pair) for pair in inclusive if pair != (3, 1)]
-    wanted = [*(("a", *pair) for pair in inclusive), *late]
+
+@long
+@of("joins")
+@pytest.mark.timeout(900)
+def test_an_order_that_comes_when_the_watermark_has_passed_it_finds_no_partner(example: Example) -> None:
+    example.up("orders", "payments")
+    example.send("payments", *numbers("key", *((each, each) for each in INTERVAL["payment"])))
+    example.send("orders", *numbers("key", *((each, each) for each in INTERVAL["order"] if each != 3)))
+    wanted = [("key", *pair) for pair in NEAR if pair != (3, 1)]
     example.shows(wanted, lambda: pairs(example))
     # A micro-batch brings the watermark on, the next one goes by it, and the one after that drops what is late.
     for number in (20, 21):
-        example.send("payments", *numbers("c", (number, number)), partition=1)
-        example.send("orders", *numbers("c", (number, number)), partition=1)
+        example.send("payments", *numbers("next", (number, number)))
+        example.send("orders", *numbers("next", (number, number)))
         near = [(first, second) for first in range(20, number + 1) for second in range(20, number + 1)]
-        example.shows([*wanted, *(("c", *pair) for pair in near)], lambda: pairs(example))
-    example.send("orders", *numbers("b", (3, 3)), *numbers("c", (23, 23)), partition=1)
-    example.shows([*wanted, *(("c", *pair) for pair in [*near, (23, 21)])], lambda: pairs(example))
+        example.shows([*wanted, *(("next", *pair) for pair in near)], lambda: pairs(example))
+    example.send("orders", *numbers("key", (3, 3)), *numbers("next", (23, 23)))
+    example.shows([*wanted, *(("next", *pair) for pair in [*near, (23, 21)])], lambda: pairs(example))
 
 
 ORDERS = numbers("key", (0, 0), (1, 0), (2, 1.5), (3, 1.5), (4, 2.5), (5, 2.5), (6, 3.5), (7, 3.5))
@@ -208,12 +215,16 @@ PAYMENTS = [*numbers("key", (0, 0), (1, 0), (3, 1.5), (4, 2.5)), *numbers("other
 @long
 @of("joins")
 @pytest.mark.timeout(900)
-def test_a_window_join_has_every_pair_of_a_key_and_a_second(example: Example) -> None:
+def test_a_window_join_has_every_pair_of_a_key_and_a_second_also_with_what_was_there_before_a_crash(example: Example) -> None:
     example.up("orders", "payments", interval="window")
     example.send("payments", *PAYMENTS)
     example.send("orders", *ORDERS)
     joined = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 3), (3, 3), (4, 4), (5, 4)]
     example.shows([("key", *pair) for pair in joined], lambda: pairs(example))
+
+    example.type(f"shardherd local kill {example.named('joins')}-0")
+    example.send("payments", *numbers("key", (9, 3.5)))
+    example.shows([("key", *pair) for pair in [*joined, (6, 9), (7, 9)]], lambda: pairs(example))
 
 
 @long
@@ -365,14 +376,10 @@ def test_a_lakehouse_keeps_all_checks_some_and_adds_up_by_product(example: Examp
     assert table("bronze", "shard", "offset", "key", "value") == raw
     gold = DeltaTable(str(example.volume("lakehouse-data") / "lakehouse" / "gold"))
     changes = gold.load_cdf(before + 1, columns=["product", "orders", "cents", "_change_type"]).read_all()
-    fed = [tuple(changes[name][at].as_py() for name in ("_change_type", "product", "orders", "cents")) for at in range(3)]
-    assert sorted(fed) == [
-        ("insert", "bread", 1, 400),
-        ("update_postimage", "tea", 2, 500),
-        ("update_preimage", "tea", 1, 300),
-    ]
+    fed = [" ".join(str(changes[name][row]) for name in ("_change_type", "product", "orders", "cents")) for row in range(3)]
+    assert sorted(fed) == ["insert bread 1 400", "update_postimage tea 2 500", "update_preimage tea 1 300"]
     gold.load_as_version(before)
-    assert sorted(gold.to_pyarrow_table().column("product").to_pylist()) == ["milk", "tea"], "what it was is still there"
+    assert {str(each) for each in gold.to_pyarrow_table()["product"]} == {"milk", "tea"}, "what it was is still there"
 
 
 # --- outbox ------------------------------------------------------------------------------------------------------------------
@@ -384,9 +391,13 @@ def test_a_lakehouse_keeps_all_checks_some_and_adds_up_by_product(example: Examp
 def test_the_outbox_has_each_paid_order_once_though_its_consumer_is_killed(example: Example) -> None:
     def orders(begin: int, end: int) -> None:
         for partition in range(PARTITIONS):
-            found = ({"id": f"o{each}", "state": ("open", "paid")[each // 2 % 2], "cents": each} for each in range(begin, end))
-            mine = [each for each in found if int(each["cents"]) % PARTITIONS == partition]
-            example.send("orders", *((each["id"], each) for each in mine), partition=partition)
+            found = [each for each in range(begin, end) if each % PARTITIONS == partition]
+            states = {each: ("open", "paid")[each // 2 % 2] for each in found}
+            example.send(
+                "orders",
+                *((f"o{each}", {"id": f"o{each}", "state": states[each], "cents": each}) for each in found),
+                partition=partition,
+            )
 
     def paid(count: int) -> list[Row]:
         found = (each for each in range(count) if each // 2 % 2)
