@@ -29,9 +29,9 @@ from benchmarks.table import Row, middle, render
 from dev.cluster.postgresql import PostgreSQL
 from dev.cluster.tools import Tools
 from shardherd.core.model.nouns import ShardId
+from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.running_batch import BatchRange, BatchRanges
 from shardherd.spark.sinks import delta, kafka, postgresql
-from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.postgresql_rows import csv_of
 
 SHARDS, CORES, GOAL = 4, 2, 0.8

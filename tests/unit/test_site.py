@@ -36,6 +36,12 @@ class TestNavigation:
         there = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
         assert sorted(named(expanded(nav))) == sorted([*there, *BESIDE.values()])
 
+    def test_every_example_is_a_page_of_it_and_in_the_readme(self) -> None:
+        examples = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("spark_apps/*/README.md")]
+        assert sorted(each for each in BESIDE if each.startswith("spark_apps/")) == sorted(examples)
+        readme = (ROOT / "README.md").read_text()
+        assert [each for each in examples if f"]({each.removesuffix('/README.md')}" not in readme] == []
+
     def test_a_pattern_stands_for_the_pages_that_it_matches(self) -> None:
         ((_, decisions),) = expanded([{"Decisions": ["faq.md", "design/000*.md"]}])[0].items()
         assert [page.partition("-")[0] for page in decisions] == ["faq.md", *(f"design/000{number}" for number in range(1, 10))]

@@ -51,7 +51,7 @@ def run_cells(build: Build, *, trigger: str = "2 seconds", available_now: bool =
     reads with `cell.read(...)` (several times for a join), and returns the DataStreamWriter. `run_cells` gives it trigger,
     name and checkpoint location, and starts it: every `trigger`, or with `available_now` until what there is has been read.
     When a cell moves, its query stops after a micro-batch and goes on elsewhere, with its state, its watermark and the next
-    batch id. A sink may see a micro-batch again: write so that `cell.number` and the batch id tell it. A query that fails is
+    batch id. A sink may see a micro-batch again: write so that `cell.id` and the batch id tell it. A query that fails is
     started again, and the other cells read on.
 
     Raises CellsError if it is called in the wrong place or `build` returns something else, LocationError if the storage of the

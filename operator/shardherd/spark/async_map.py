@@ -1,4 +1,4 @@
-"""Asynchronous calls for the rows of a DataFrame: what is given to Spark's `mapInArrow`.
+"""Asynchronous calls for the rows of a DataFrame: what is given to Spark's `mapInArrow`, or to `arrow_map` without pandas.
 
 Runs in a Python worker of Spark, on an event loop of its own, while Spark asks for the next batch. The order is
 `core.consumer.awaiting`'s rule, how a call ends that of `consumer.calls`.
@@ -31,15 +31,17 @@ def async_map(
     retries: int = 0,
     pause: float = 0.1,
     timed_out: Callable[[Row], Iterable[Row]] | None = None,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`: `invoke` is called for each row, for up to `capacity` at once, and gives rows of `schema`.
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `map_in_arrow`: `invoke` is called for each row, for up to `capacity` at once, and gives rows of `schema`.
+
+    `map_in_arrow` is that of `shardherd.spark.arrow_map`, or Spark's `mapInArrow` where pandas is installed.
 
     `ordered`, `timeout` in seconds, `retries`, `pause` and `timed_out` as of a worker's AsyncOperator; a call that fails in the
     end fails the task. Raises ValueError for a capacity below 1.
     """
     Awaiting[Row, Row](capacity, ordered=ordered)
 
-    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         queue: Awaiting[Row, Row] = Awaiting(capacity, ordered=ordered)
         rows = (row for batch in given for row in batch.to_pylist())
         tasks: set[asyncio.Task[None]] = set()

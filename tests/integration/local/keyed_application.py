@@ -114,7 +114,8 @@ def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
 
     def build(cell: Cell) -> DataStreamWriter:
         name, query = list(QUERIES.items())[cell.number % len(QUERIES)]
-        table = folder / str(cell.generation) / name
+        generation = cell.id.split("/")[-2]
+        table = folder / generation / name
         leave_out = ["shard", "offset"]
         store = sinks.delta(str(table), leave_out=leave_out) if query is firsts else once(table, f"{name}/{cell.number}")
 

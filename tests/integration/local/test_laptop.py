@@ -29,10 +29,17 @@ WITHIN = 400.0
 
 
 class Laptop:
-    """A folder with the application, in which the page's commands are typed."""
+    """A folder with an example application, in which the page's commands are typed."""
 
-    def __init__(self, folder: Path, bootstrap: str, topic: str = "clickstream", namespace: str = "demo") -> None:
-        shutil.copytree(ROOT / "spark_apps" / "clickstream", folder)
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        topic: str = "clickstream",
+        namespace: str = "demo",
+        application: str = "clickstream",
+    ) -> None:
+        shutil.copytree(ROOT / "spark_apps" / application, folder)
         self.folder = folder
         self.bootstrap = bootstrap
         self.topic = topic
@@ -71,6 +78,10 @@ class Laptop:
             assert time.monotonic() < deadline, f"{what}\n" + "\n".join(self.said(each)[-2000:] for each in self.running)
             time.sleep(0.3)
 
+    def volume(self, claim: str) -> Path:
+        """Where the files of a claim are."""
+        return self.folder / ".shardherd" / "volumes" / self.namespace / claim
+
     def write(self) -> None:
         """Write as many events to every shard."""
         producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all")
@@ -81,8 +92,7 @@ class Laptop:
 
     def rows(self) -> list[tuple[str, int]]:
         """Shard and offset of every row of the sink."""
-        volume = self.folder / ".shardherd" / "volumes" / self.namespace / "clickstream-data"
-        files = [str(file) for file in (volume / self.topic / "rows").glob("*/*.parquet")]
+        files = [str(file) for file in (self.volume("clickstream-data") / self.topic / "rows").glob("*/*.parquet")]
         table = ds.dataset(files, format="parquet").to_table(columns=["shard", "offset"]) if files else None
         return [] if table is None else list(zip(*(table[name].to_pylist() for name in ("shard", "offset")), strict=True))
 

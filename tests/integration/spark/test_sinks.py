@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake import DeltaTable
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
 
 from dev.cluster.postgresql import PostgreSQL
@@ -148,29 +148,6 @@ def test_a_topic_has_each_record_once(site: Site, coordinator: ScriptedCoordinat
         TEST_TABLE=output,
         TEST_KAFKA="yes",
     )
-
-
-@long
-def test_the_outbox_application_writes_each_paid_order_once(
-    site: Site, coordinator: ScriptedCoordinator, topic: str, output: str
-) -> None:
-    folder = Path(__file__).parents[3] / "spark_apps" / "outbox"
-    application = site.folder / "outbox.py"
-    application.write_text((folder / "app.py").read_text().replace('"paid-orders"', repr(output)))
-    driver = site.start("clicks-0", 1, "a-token", TEST_APPLICATION=str(application))
-    warm(coordinator, driver)
-    coordinator.grant("clicks-0", *(f"{topic}/{number}" for number in range(4)))
-    producer = KafkaProducer(bootstrap_servers=site.bootstrap, acks="all")
-    for number in range(40):
-        order = {"id": f"o{number // 2}", "state": ("open", "paid")[number % 2], "cents": number}
-        producer.send(topic, value=json.dumps(order).encode(), partition=number % 4)
-    producer.close()
-    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 40, "all is durable")
-
-    found = {each.key: json.loads(each.value) for each in committed(site.bootstrap, output)}
-    assert len(committed(site.bootstrap, output)) == 20
-    assert found == {b"o%d" % number: {"id": f"o{number}", "state": "paid", "cents": 2 * number + 1} for number in range(20)}
-    assert driver.terminate() == 0
 
 
 class Insert:

@@ -26,11 +26,12 @@ class CellsError(RuntimeError):
 class Cell:
     """One cell, for the function that builds its query. `number` is 0 to C-1: a partition's number mod C.
 
-    `generation` grows by one with every reset that discards the state: batch ids begin at 0 again then.
+    `id` and a batch id are of one micro-batch only: it is another one after a reset that discards state, when batch ids
+    begin anew.
     """
 
     number: int
-    generation: int
+    id: str
     start: int
     spark: SparkSession
 

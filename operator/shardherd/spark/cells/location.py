@@ -38,15 +38,15 @@ class Locations:
     def __init__(self, spark: SparkSession, root: str, group_uid: str) -> None:
         self._spark = spark
         self._root = root.rstrip("/")
-        self._group = group_uid
+        self.group = group_uid
 
     def of(self, cell: int, generation: int) -> str:
         """The checkpoint location of a cell's query."""
-        return f"{self._root}/{self._group}/{generation}/cells/{cell}"
+        return f"{self._root}/{self.group}/{generation}/cells/{cell}"
 
     def check(self) -> None:
         """Create a file twice, as Spark's logs are created: the second must be refused. Raises LocationError."""
-        folder = f"{self._root}/{self._group}"
+        folder = f"{self._root}/{self.group}"
         probe = f"{folder}/.probe-{uuid.uuid4().hex}"
         jvm = self._jvm
         try:
@@ -95,7 +95,7 @@ class Locations:
             text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
-        return offsets_in(text, self._group)
+        return offsets_in(text, self.group)
 
     def _names(self, system: Any, folder: str) -> list[str]:
         path = self._path(folder)

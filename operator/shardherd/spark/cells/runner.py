@@ -103,6 +103,7 @@ class CellRunner:
 
     def _start(self, each: CellStart) -> None:
         cell, location = each.cell, self._locations.of(each.cell, each.generation)
+        identity = f"{self._locations.group}/{each.generation}/{cell}"
         start = self._agent.began(each)
         if start is None:
             return
@@ -122,7 +123,7 @@ class CellRunner:
         for name, text in properties.items():
             context.setLocalProperty(name, text)
         try:
-            writer = checked(self._build(Cell(cell, each.generation, start, self._spark)), cell)
+            writer = checked(self._build(Cell(cell, identity, start, self._spark)), cell)
             named = writer.queryName(f"{NAME}{cell}").option("checkpointLocation", location).trigger(**self._trigger)
             try:
                 self._queries[cell] = _Query(named.start(), each.generation)

@@ -36,8 +36,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.delta_files import FILES_DDL, FileJob, write_files
 from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings
 from shardherd.spark.sinks.frames import ColumnsError, refused, still_wanted, stored_columns

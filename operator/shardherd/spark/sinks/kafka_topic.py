@@ -29,13 +29,13 @@ from shardherd.core.model.security import Security
 from shardherd.core.planning.durability import Level
 from shardherd.source.kafka.partitions import partition_of
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.exactly_once import TRIES, WRITINGS, ConflictError, Writings
-from shardherd.spark.sinks.frames import ColumnsError, shard_by_shard, stored_columns
+from shardherd.spark.sinks.frames import ColumnsError, stored_columns
 from shardherd.spark.sinks.kafka_rows import WRITTEN_DDL, WriteJob, all_of, connection, opened, write_records
 from shardherd.spark.sinks.kafka_transactions import Output, Transactions
 from shardherd.spark.sinks.positions import Pending, Stored, TableError
 from shardherd.spark.sinks.rows import OFFSET, SHARD
+from shardherd.spark.sinks.shard_tasks import by_tasks, without_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,12 +80,7 @@ class KafkaSink:
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
-
-        def by_tasks(job: WriteJob) -> Iterable[Sequence[Any]]:
-            rows = shard_by_shard(frame, job.wanted, job.ranges)
-            return map_in_arrow(rows, lambda batches: write_records(batches, job), WRITTEN_DDL).collect()
-
-        self.write_by(by_tasks, frame.schema, ranges)
+        self.write_by(by_tasks(frame, write_records, WRITTEN_DDL), frame.schema, ranges)
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
@@ -179,12 +174,8 @@ class _Store:
             self._job.ranges,
             dict(wanted),
         )
-        told = list(self._writer(job))
-        conflicts = [conflict for _, conflict in told if conflict is not None]
-        if conflicts:
-            raise ConflictError(f"a part of the micro-batch was not written to {job.output.topic}: {conflicts[0]}")
         # No row was made of their records, but they are done with.
-        empty = sorted(set(wanted) - {shard for shard, _ in told})
+        empty = without_rows(self._writer(job), wanted, job.output.topic)
         opening = {shard: self._kafka.begin_open(job.output, ShardId(shard)) for shard in empty}
         commits = []
         for shard, wait in opening.items():

@@ -31,11 +31,11 @@ from pyspark.sql.types import (
 )
 
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.arrow_map import map_in_arrow
 from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings
-from shardherd.spark.sinks.frames import ColumnsError, refused, shard_by_shard, stored_columns
+from shardherd.spark.sinks.frames import ColumnsError, refused, stored_columns
 from shardherd.spark.sinks.positions import Pending, Stored, TableError
 from shardherd.spark.sinks.postgresql_rows import WRITTEN_DDL, CopyJob, connected, copy_rows, move, name_of, parameters
+from shardherd.spark.sinks.shard_tasks import by_tasks, without_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,12 +94,7 @@ class PostgreSQLSink:
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
-
-        def by_tasks(job: CopyJob) -> Iterable[Sequence[Any]]:
-            rows = shard_by_shard(frame, job.wanted, job.ranges)
-            return map_in_arrow(rows, lambda batches: copy_rows(batches, job), WRITTEN_DDL).collect()
-
-        self.write_by(by_tasks, frame.schema, ranges)
+        self.write_by(by_tasks(frame, copy_rows, WRITTEN_DDL), frame.schema, ranges)
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
@@ -189,18 +184,14 @@ class _Store:
 
     def write(self, wanted: Mapping[str, Pending]) -> None:
         job = self._job(wanted)
-        told = list(self._writer(job))
-        conflicts = [conflict for _, conflict in told if conflict is not None]
-        if conflicts:
-            raise ConflictError(f"a part of the micro-batch was not written to {self._sink.table}: {conflicts[0]}")
-        empty = set(wanted) - {shard for shard, _ in told}
+        empty = without_rows(self._writer(job), wanted, self._sink.table)
         if not empty:
             return
         # No row was made of their records, but they are done with.
         with connected(self._sink.conninfo) as connection, connection.cursor() as cursor:
             if not move(cursor, job, empty):
                 connection.rollback()
-                raise ConflictError(f"positions of {', '.join(sorted(empty))} were moved by another writer")
+                raise ConflictError(f"positions of {', '.join(empty)} were moved by another writer")
 
     def _job(self, wanted: Mapping[str, Pending]) -> CopyJob:
         sink = self._sink

@@ -27,8 +27,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Cell:
-    number: int
-    generation: int = 0
+    id: str
 
 
 @pytest.fixture
@@ -43,13 +42,13 @@ def once() -> Callable[[Cell, str], Callable[[Batch, int], None]]:
 
 def test_a_micro_batch_that_is_run_again_is_there_once(tmp_path: Path, once: Any) -> None:
     table = str(tmp_path / "table")
-    before, after, other = once(Cell(1), table), once(Cell(1), table), once(Cell(2), table)
+    before, after, other = once(Cell("uid/0/1"), table), once(Cell("uid/0/1"), table), once(Cell("uid/0/2"), table)
     before(Batch("a"), 0)
     before(Batch("b"), 1)
     after(Batch("b"), 1)
     after(Batch("c"), 2)
     before(Batch("late"), 2)
     other(Batch("d"), 0)
-    once(Cell(1, generation=1), table)(Batch("anew"), 0)
+    once(Cell("uid/1/1"), table)(Batch("anew"), 0)
     rows = DeltaTable(table).to_pyarrow_table().column("key").to_pylist()
     assert sorted(map(str, rows)) == ["a", "anew", "b", "c", "d"]

@@ -44,12 +44,11 @@ class Scene:
     def run(self, build: Build) -> None:
         context = SimpleNamespace(setLocalProperty=lambda *_: None)
         spark: Any = SimpleNamespace(sparkContext=context)
-        locations: Any = SimpleNamespace(of=lambda cell, generation: f"{generation}/{cell}", logged=self.logged)
+        locations: Any = SimpleNamespace(of=lambda cell, generation: f"{generation}/{cell}", logged=self.logged, group="uid")
         CellRunner(spark, self, locations, build, {}).run()
 
     def logged(self, cell: int, generation: int) -> Logged | None:
-        assert generation == 3
-        return self.logs.get(cell)
+        return self.logs.get(cell) if generation == 3 else None
 
     def orders(self, wait: float) -> Orders:
         start = (self.given.pop(0),) if self.given else ()
@@ -103,6 +102,21 @@ def test_an_application_whose_function_fails_ends_though_its_other_queries_have_
         ("ended", 1, {}, "", False),
         ("ended", 0, {A0: 9}, "", False),
     ]
+
+
+def test_a_cell_has_another_id_in_another_generation_as_its_batch_ids_begin_anew() -> None:
+    ids: list[str] = []
+
+    def build(cell: Cell) -> Any:
+        ids.append(cell.id)
+        raise ValueError("enough")
+
+    for generation in (3, 4):
+        scene = Scene()
+        scene.given = [CellStart(0, generation, {A0: Begin(9, 9)})]
+        with pytest.raises(ValueError, match="enough"):
+            scene.run(build)
+    assert ids == ["uid/3/0", "uid/4/0"]
 
 
 def test_a_cell_whose_state_is_lost_is_not_built() -> None:

@@ -1,6 +1,7 @@
 """Spark's `mapInArrow`, also where pandas is not installed: it passes Arrow's batches on as they are, and yet asks for pandas.
 
-Nothing else of the sinks touches a name of PySpark with an underscore. Where pandas is there, the public method is called; else
+The sinks call it, and applications may, for example with `async_map`. Nothing else of them touches a name of PySpark with an
+underscore. Where pandas is there, the public method is called; else
 what that method calls after it has asked (PySpark 4.2 and 4.3).
 """
 

@@ -1,0 +1,76 @@
+"""Joins orders and payments, of two topics, by their keys, and appends what fits to a Delta table, each pair once.
+
+Arguments: which join (`window`, `interval` or `co-group`), the table, and the two topics. Records are JSON: a number, and the
+time of the event.
+"""
+
+import json
+import sys
+
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from shardherd.spark import run_cells, session
+from shardherd.spark.cells.build import Cell
+
+JOIN, TABLE, ORDERS, PAYMENTS = sys.argv[1:5]
+LATE = "1 second"
+
+
+def read(cell: Cell, topic: str, name: str) -> DataFrame:
+    """The records of one topic: the key, and `<name>` and `<name>_time` of the value."""
+    value = F.from_json(F.col("value").cast("string"), "number LONG, event_time TIMESTAMP")
+    records = cell.read(topics=[topic]).select(F.col("key").cast("string").alias("key"), value.alias("value"))
+    named = records.select("key", F.col("value.number").alias(name), F.col("value.event_time").alias(f"{name}_time"))
+    return named.withWatermark(f"{name}_time", LATE)
+
+
+def window_join(orders: DataFrame, payments: DataFrame) -> DataFrame:
+    """Every pair of one key whose events are in the same second."""
+    left = orders.withColumn("window", F.window("order_time", "1 second"))
+    right = payments.withColumn("window", F.window("payment_time", "1 second"))
+    return left.join(right, ["key", "window"]).select("key", "order", "payment")
+
+
+def interval_join(orders: DataFrame, payments: DataFrame) -> DataFrame:
+    """Every payment from 2 seconds before to 1 second after an order of its key: both ends count."""
+    left, right = orders.alias("left"), payments.alias("right")
+    near = F.expr("payment_time BETWEEN order_time - INTERVAL 2 SECONDS AND order_time + INTERVAL 1 SECOND")
+    return left.join(right, (F.col("left.key") == F.col("right.key")) & near).select("left.key", "order", "payment")
+
+
+def co_group(orders: DataFrame, payments: DataFrame) -> DataFrame:
+    """All orders and all payments of one key and second, also where one of the two is missing."""
+    nothing = F.lit(None).cast("long")
+    either = orders.select("key", "order", nothing.alias("payment"), F.col("order_time").alias("time")).unionByName(
+        payments.select("key", nothing.alias("order"), "payment", F.col("payment_time").alias("time"))
+    )
+
+    def every(name: str) -> Column:
+        return F.array_sort(F.collect_list(name)).alias(f"{name}s")
+
+    grouped = either.groupBy("key", F.window("time", "1 second")).agg(every("order"), every("payment"))
+    return grouped.select("key", F.col("window.start").cast("double").alias("second"), "orders", "payments")
+
+
+JOINS = {"window": window_join, "interval": interval_join, "co-group": co_group}
+
+
+def build(cell: Cell) -> DataStreamWriter:
+    def write(found: DataFrame, batch_id: int) -> None:
+        table, rows = DeltaTable(TABLE), found.toArrow()
+        # Of one cell, whoever holds it, batch ids go on: what was committed before is not committed again.
+        done = table.transaction_version(cell.id)
+        if rows.num_rows and (done is None or done < batch_id):
+            commit = CommitProperties(app_transactions=[Transaction(cell.id, batch_id)])
+            write_deltalake(table, rows, mode="append", commit_properties=commit)
+
+    joined = JOINS[JOIN](read(cell, ORDERS, "order"), read(cell, PAYMENTS, "payment"))
+    DeltaTable.create(TABLE, Schema.from_json(json.dumps(joined.schema.jsonValue())), mode="ignore")
+    return joined.writeStream.outputMode("append").foreachBatch(write)
+
+
+session()
+run_cells(build)
