@@ -26,6 +26,10 @@ from shardherd.worker.records import Record, Records
 log = logging.getLogger(__name__)
 
 
+MOMENT = 0.001
+"""Fewest seconds until something that is not due yet is looked at."""
+
+
 class BadRecordError(Exception):
     """A record failed too often, and the options say that this ends the worker."""
 
@@ -176,7 +180,8 @@ class Delivery:
             stuck = self._ledger.stuck(now)
         if stuck is not None and self._options.alarm_after:
             due.append(max(0.0, self._alarm_at - stuck[1]))
-        return min((each for each in due if each is not None), default=None)
+        # Not less than a moment: a time that was computed may be a hair ahead, and to wait for that hair may be no time at all.
+        return min((max(MOMENT, each) for each in due if each is not None), default=None)
 
     async def _save(self) -> None:
         with self._lock:

@@ -71,6 +71,7 @@ class Outputs(QueueingProcessor):
     # Before the first record: what another thread asks then has an answer.
     _lent: Lent
     _queue: OutputQueue[Record] | None = None
+    _kept: dict[Offset, Kept] = {}  # noqa: RUF012 - of the class, and never changed
     _file: QueueFile | None = None
     _defect: BaseException | None = None
     _sendings: Sequence[Sending] = ()
@@ -83,7 +84,7 @@ class Outputs(QueueingProcessor):
     def full(self) -> bool:
         if self.when_full == DROP:
             return False
-        return self._queue is not None and (self._queue.full or (self._file is not None and self._file.full))
+        return self._queue is not None and (self._queue.full or self._file_is_full())
 
     @property
     def queued(self) -> tuple[int, int]:
@@ -298,8 +299,8 @@ class Outputs(QueueingProcessor):
         queue, now = self._need_queue(), self._loop.time()
         taken = [] if kept is None else [each.number for each in self._sendings if each.name in kept.taken]
         with self._lock:
-            fits = not (queue.full or (self._file is not None and self._file.full))
-            if fits or self.when_full == WAIT:
+            fits = not (queue.full or self._file_is_full())
+            if fits or kept is not None or self.when_full == WAIT:
                 if self._file is not None and kept is None:
                     if self._file.overgrown:
                         self._file.rewrite(self._unfinished())
@@ -309,6 +310,10 @@ class Outputs(QueueingProcessor):
         self._lent.counts.sent("queue", dropped=1)
         ack()
         return False
+
+    def _file_is_full(self) -> bool:
+        """What is in it already and was not handed out yet takes no more of it."""
+        return self._file is not None and not self._kept and self._file.full
 
     def _unfinished(self) -> list[Kept]:
         """What a file has to keep: also what all have, while something before it holds the position."""

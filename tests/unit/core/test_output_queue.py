@@ -192,3 +192,13 @@ def test_an_offset_is_in_the_queue_once() -> None:
     added(sent, 0)
     with pytest.raises(ValueError, match="offset 0 is in the queue already"):
         added(sent, 0)
+
+
+def test_a_time_that_is_a_hair_ahead_has_come() -> None:
+    """A timer of no length ends at once, with the hair still ahead."""
+    sent = queue(batch_wait=0.1)
+    added(sent, 0, now=0.2)
+    now = 0.3 - 1e-12
+    assert (sent.due_in(FIRST, now), offsets(sent.batch(FIRST, now))) == (0.0, [0])
+    sent.fail(FIRST, now)
+    assert offsets(sent.batch(FIRST, now + 0.5 - 1e-12)) == [0]

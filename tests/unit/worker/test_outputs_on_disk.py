@@ -180,3 +180,26 @@ def test_a_queue_that_is_full_on_the_disk_stops_the_intake_until_an_ack(tmp_path
 
     simulate(story)
     assert place.took == list(range(100))
+
+
+@pytest.mark.parametrize("when_full", ["wait", "drop"])
+def test_a_file_that_is_full_when_it_is_found_is_sent_all_the_same(tmp_path: Path, when_full: str) -> None:
+    away, again = Place(waits_for(asyncio.Event())), Place()
+    given: dict[str, Any] = {"queue_directory": str(tmp_path), "queue_file_bytes": 400}
+
+    async def first() -> None:
+        async with Scene(factory=outputs(output(away), **given)) as scene:
+            scene.logs.append(A, 10)
+            scene.coordinator.assign((A, 1, 0), since=1)
+            await scene.until(lambda: bool(away.batches))
+            await killed(scene)
+
+    async def second() -> None:
+        async with Scene(factory=outputs(output(again), when_full=when_full, **given), save_interval=0.5) as scene:
+            scene.logs.append(A, 10)
+            scene.coordinator.assign((A, 2, 0), since=1)
+            await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 2, 10)])
+
+    simulate(first)
+    simulate(second)
+    assert again.took[: len(away.batches[0])] == away.batches[0], "what was kept is not dropped either"

@@ -16,6 +16,9 @@ from shardherd.core.model.nouns import Offset
 
 R = TypeVar("R")
 
+ALMOST = 1e-6
+"""Seconds that are none: a time that was computed may be a hair ahead, and to wait for that hair may be no time at all."""
+
 
 @dataclass(slots=True, eq=False)
 class Queued(Generic[R]):
@@ -135,7 +138,7 @@ class OutputQueue(Generic[R]):
         lane = self._lanes[output]
         if lane.out is not None or self._due_in(lane, now) != 0.0:
             return None
-        if lane.rest and lane.due <= now:
+        if lane.rest and lane.due <= now + ALMOST:
             found, lane.rest = lane.rest[: self._batch_size], lane.rest[self._batch_size :]
             self.retried += len(found)
         else:
@@ -203,7 +206,10 @@ class OutputQueue(Generic[R]):
             ready = self.flushing or self.full or len(lane.waiting) >= self._batch_size
             new = now if ready else first.since + self._batch_wait
             times.append(max(new, lane.due) if lane.down else new)
-        return max(0.0, min(times) - now) if times else None
+        if not times:
+            return None
+        seconds = min(times) - now
+        return seconds if seconds > ALMOST else 0.0
 
     def _ended(self, output: int) -> tuple[_Lane[R], list[Queued[R]]]:
         lane = self._lanes[output]
