@@ -88,7 +88,7 @@ def test_a_record_is_acknowledged_once_all_of_its_tuples_are_and_fails_with_any(
     told: list[str | None] = []
     processor = _Drawn(random.Random(seed))
 
-    def settle(offset: Offset, tries: int, reason: str | None) -> bool:
+    def settle(offset: Offset, tries: int, reason: str | None, bad: bool) -> bool:
         assert reason is not None or processor.open == 0, f"{processor.open} tuples are not processed"
         told.append(reason)
         return True

@@ -262,6 +262,10 @@ class Story:
         elif event == "is killed" and run is not None:
             run.dead.set()
             world.ask(ConsumerDied(run.name, run.incarnation))
+        elif event == "restarts" and run is not None:
+            # Nobody says that it died: the next run of its name takes its shards over, which are nowhere else meanwhile.
+            run.dead.set()
+            await self.happens("joins", name)
         elif event == "drains" and run is not None:
             await run.consumer.drain(8.0)
         elif event == "coordinator":

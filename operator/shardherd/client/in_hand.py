@@ -14,13 +14,15 @@ from shardherd.core.model.nouns import Offset, ShardId
 class ShardInHand:
     """A shard that is being read. It is not given up to another consumer before it is put back.
 
-    `name`, `position` (the next record to read) and `epoch` are those of the moment when it was taken.
+    `name`, `position` (the next record to read) and `epoch` are those of the moment when it was taken. `held_since` is the
+    first epoch since which this consumer's name has held it without a gap, a forced checkpoint or a reset.
     """
 
     def __init__(self, grant: Grant, save: Callable[[Grant, Offset, bool], Awaitable[None]]) -> None:
         self.name: ShardId = grant.shard
         self.position: Offset = grant.done
         self.epoch: int = grant.epoch
+        self.held_since: int = grant.held_since
         self._grant = grant
         self._save = save
 

@@ -180,6 +180,19 @@ WORKER_LAG = Metric("shardherd_worker_lag_records", "Records of the shards that 
 WORKER_FETCHED = Metric(
     "shardherd_worker_fetched_bytes", "What was fetched and is not processed, as Kafka has sent it.", CONSUMER
 )
+WORKER_QUEUED = Metric("shardherd_worker_queued_records", "Records that wait for outputs.", CONSUMER)
+WORKER_QUEUED_BYTES = Metric(
+    "shardherd_worker_queued_bytes", "About how many bytes the records that wait for outputs have.", CONSUMER
+)
+WORKER_OUTPUT_RECORDS = Metric("shardherd_worker_output_records", "Records that an output took.", (*CONSUMER, "output"))
+WORKER_OUTPUT_RETRIED = Metric(
+    "shardherd_worker_output_retried_records", "Records that were sent to an output again.", (*CONSUMER, "output")
+)
+WORKER_OUTPUT_DROPPED = Metric(
+    "shardherd_worker_output_dropped_records",
+    "Records that were dropped, as Outputs says: by an output at most once, or by a queue that was full.",
+    (*CONSUMER, "output"),
+)
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -16,8 +16,12 @@ from shardherd.source.kafka_python.unfinished_package import leave_unfinished
 leave_unfinished()
 
 from shardherd.worker.asynchronous import AsyncOperator  # noqa: E402
+from shardherd.worker.database_output import DatabaseOutput  # noqa: E402
 from shardherd.worker.delivery import BadRecordError  # noqa: E402
+from shardherd.worker.guarantees import OutputsError  # noqa: E402
 from shardherd.worker.options import Options, WorkerOptionError  # noqa: E402
+from shardherd.worker.output import Output, ShardGrant, TransactionalOutput  # noqa: E402
+from shardherd.worker.outputs import Outputs  # noqa: E402
 from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor, Checkpoint, Processor  # noqa: E402
 from shardherd.worker.record_processor import Ack, RecordProcessor  # noqa: E402
 from shardherd.worker.records import Record, Records  # noqa: E402
@@ -31,12 +35,18 @@ __all__ = [
     "AsyncProcessor",
     "BadRecordError",
     "Checkpoint",
+    "DatabaseOutput",
     "Options",
     "Out",
+    "Output",
+    "Outputs",
+    "OutputsError",
     "Processor",
     "Record",
     "RecordProcessor",
     "Records",
+    "ShardGrant",
+    "TransactionalOutput",
     "TreeProcessor",
     "Tuple",
     "Worker",

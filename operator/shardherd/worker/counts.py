@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,7 +18,11 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 @dataclass(slots=True)
 class Counts:
-    """Since the process began. `failures` by the method that failed; `durations` has one more bucket than BOUNDS."""
+    """Since the process began. `failures` by the method that failed; `durations` has one more bucket than BOUNDS.
+
+    Of outputs, by their names: records that were `taken`, sent again, and `dropped`; those that did not fit in a queue are
+    dropped by the name "queue".
+    """
 
     records: int = 0
     batches: int = 0
@@ -26,6 +31,17 @@ class Counts:
     checkpoints: Counter[str] = field(default_factory=Counter)
     durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
+    taken: Counter[str] = field(default_factory=Counter)
+    retried: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def sent(self, output: str, *, taken: int = 0, retried: int = 0, dropped: int = 0) -> None:
+        """What became of records on their way to an output. Called from any thread."""
+        with self._lock:
+            for counter, count in ((self.taken, taken), (self.retried, retried), (self.dropped, dropped)):
+                if count:
+                    counter[output] += count
 
     def took(self, seconds: float, batches: int) -> None:
         """So many batches were processed in a row, in so many seconds together: each counts with its share."""

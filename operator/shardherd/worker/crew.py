@@ -57,7 +57,10 @@ class ThreadCrew:
     def call(self, work: Work) -> Call:
         home = asyncio.get_running_loop()
         ended: asyncio.Future[Any] = home.create_future()
-        inbox = self._idle.pop() if self._idle else self._hire()
+        try:
+            inbox = self._idle.pop()
+        except IndexError:  # not looked at before: calls come from two loops
+            inbox = self._hire()
 
         def done(result: Any, error: BaseException | None) -> None:
             self._idle.append(inbox)

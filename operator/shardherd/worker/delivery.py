@@ -19,10 +19,15 @@ from shardherd.worker.crew import Work
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.options import Options
 from shardherd.worker.processor import is_async
+from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record, Records
 
 log = logging.getLogger(__name__)
+
+
+MOMENT = 0.001
+"""Fewest seconds until something that is not due yet is looked at."""
 
 
 class BadRecordError(Exception):
@@ -56,14 +61,20 @@ class Hands(Protocol):
 
 
 class Delivery:
-    """The records of a shard in hand. `skipped` counts those that were passed over."""
+    """The records of a shard in hand: first those that were `kept`. `skipped` counts those that were passed over.
 
-    def __init__(self, hands: Hands, processor: RecordProcessor, dead_letters: DeadLetters | None) -> None:
+    `queue` is the processor, if it has one.
+    """
+
+    def __init__(
+        self, hands: Hands, processor: RecordProcessor, dead_letters: DeadLetters | None, kept: Records | None = None
+    ) -> None:
         self.skipped = 0
         self._hands = hands
         self._options = options = hands.options
         self._processor = processor
         processor.max_pending = options.max_pending
+        self.queue = processor if isinstance(processor, QueueingProcessor) else QueueingProcessor()
         self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()
         # Of what any thread may touch: whoever acknowledges does so in its own.
@@ -78,10 +89,11 @@ class Delivery:
         self._asleep = self._closed = False
         # What was not told to the holding yet.
         self._finished = self._failed = 0
-        self._records: Records | None = None
-        self._left: Iterator[Record] = iter(())
+        self._records = kept
+        self._left: Iterator[Record] = iter(kept or ())
         self._alarm_at = options.alarm_after
         self._tasks: set[asyncio.Task[None]] = set()
+        self.queue.begin(self.save, self.wake)
 
     async def run(self) -> None:
         """Until nothing may be handed out any more, and what was is done or is not waited for any longer."""
@@ -101,16 +113,22 @@ class Delivery:
         """How many records were handed out and are not finished. May be asked in any thread."""
         return len(self._ledger)
 
+    async def save(self) -> None:
+        """All that is acknowledged is durable when this returns. May be awaited on any loop; raises as a checkpoint's does."""
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._save_now(), self._loop))
+
     # --- on the session's loop -------------------------------------------------------------------------------------------
 
     async def _step(self) -> None:
         hands = self._hands
+        if self.queue.defect is not None:
+            raise self.queue.defect
         self._look()
         await self._save()
         with self._lock:
             now = self._loop.time()
             comes_again = self._ledger.due_in(now) == 0.0
-            room = self._ledger.room
+            room = self._has_room()
             self._asleep = True
         may = (comes_again or room) and hands.may_hand_out(new=not comes_again and self._records is None)
         if may:
@@ -137,21 +155,22 @@ class Delivery:
             self._failed += len(late)
             stuck = self._ledger.stuck(now)
             pending = len(self._ledger)
-        hands.busy = bool(pending)
+        hands.busy = bool(pending or self.queue.queued[0])
         for each in late:
             log.warning("offset %d: %s", each.offset, each.reason, extra=hands.fields)
         if stuck is None or not self._options.alarm_after:
-            hands.trouble = ""
+            hands.trouble = self.queue.trouble
             return
         first, seconds = stuck
         if seconds < self._options.alarm_after:
-            self._alarm_at, hands.trouble = self._options.alarm_after, ""
+            self._alarm_at, hands.trouble = self._options.alarm_after, self.queue.trouble
         elif seconds >= self._alarm_at:
             self._alarm_at = 2 * seconds
             why = f"failed: {first.reason}" if first.reason else "is not acknowledged"
             hands.trouble = (
                 f"the position of shard {hands.shard.name} has not moved from {first.offset} for {seconds:.0f} s: that record"
                 f" {why}; it was handed out {first.tries} times, {pending} are pending"
+                + (f"; {self.queue.trouble}" if self.queue.trouble else "")
             )
             log.warning("%s", hands.trouble, extra=hands.fields)
 
@@ -161,7 +180,8 @@ class Delivery:
             stuck = self._ledger.stuck(now)
         if stuck is not None and self._options.alarm_after:
             due.append(max(0.0, self._alarm_at - stuck[1]))
-        return min((each for each in due if each is not None), default=None)
+        # Not less than a moment: a time that was computed may be a hair ahead, and to wait for that hair may be no time at all.
+        return min((max(MOMENT, each) for each in due if each is not None), default=None)
 
     async def _save(self) -> None:
         with self._lock:
@@ -171,10 +191,18 @@ class Delivery:
         if position > self._hands.shard.done:
             await self._hands.shard.save_checkpoint(position, now=False)
 
+    async def _save_now(self) -> None:
+        await self._save()
+        await self._hands.shard.save_checkpoint(self._hands.shard.done, now=True)
+
+    def _has_room(self) -> bool:
+        return self._ledger.room and not self.queue.full
+
     async def _settle_all(self) -> None:
         """Nothing is handed out any more: wait for what was, and no longer than the holding has patience."""
         hands = self._hands
         hands.no_hand_out()
+        self.queue.finish()
         while True:
             self._look()
             await self._save()
@@ -194,6 +222,7 @@ class Delivery:
     def _close(self) -> None:
         with self._lock:
             self._closed = True
+        self.queue.end()
 
     def _cancel(self) -> None:
         for task in list(self._tasks):
@@ -208,7 +237,7 @@ class Delivery:
             emitted = self._ledger.again(now)
             if emitted is not None:
                 return emitted
-            while self._ledger.room and not self._hands.leaving:
+            while self._has_room() and not self._hands.leaving:
                 if self._records is None:
                     self._records = self._hands.next_batch()
                     if self._records is None:
@@ -305,7 +334,7 @@ class Delivery:
 
     # --- from any thread -------------------------------------------------------------------------------------------------
 
-    def _settled(self, offset: Offset, attempt: int, reason: str | None) -> bool:
+    def _settled(self, offset: Offset, attempt: int, reason: str | None, bad: bool) -> bool:
         now = self._loop.time()
         with self._lock:
             if self._closed:
@@ -314,14 +343,15 @@ class Delivery:
                 counts = self._ledger.ack(offset, attempt, now)
                 self._finished += counts
             else:
-                counts = self._ledger.fail(offset, attempt, reason, now, limit=self._options.tries)
+                counts = self._ledger.fail(offset, attempt, reason, now, limit=self._options.tries, bad=bad)
                 self._failed += counts
             wake, self._asleep = counts and self._asleep, self._asleep and not counts
         if wake:
-            self._wake()
+            self.wake()
         return counts
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Something has changed: look at it."""
         try:
             self._loop.call_soon_threadsafe(self._hands.turned.set)
         except RuntimeError:

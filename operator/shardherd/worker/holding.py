@@ -8,6 +8,7 @@ one event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,8 +22,9 @@ from shardherd.worker.crew import CancelledInCrewError
 from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
-from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
+from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, WorkerOptionError
 from shardherd.worker.processor import AnyProcessor, Saves, is_async
+from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
 from shardherd.worker.surroundings import Surroundings
@@ -39,7 +41,6 @@ class UnreadableError(Exception):
 
 class Holding:
     """A shard in hand, from its first record to its last. `turned` is set by whoever changes something that it waits for.
-
     Others read `name`; `busy`, whether a batch is in hand or is to be tried again, and `trouble`, why the last attempt failed.
     """
 
@@ -48,9 +49,7 @@ class Holding:
         self.turned = asyncio.Event()
         self.busy = False
         self.trouble = ""
-        self._around = around
-        self._consumer = around.consumer
-        self.options = around.options
+        self._around, self._consumer, self.options = around, around.consumer, around.options
         self.shard = shard
         self._calling = Calling(around, shard, self.turned, self._stop)
         self._saves = Saves(shard, self._upto, asyncio.get_running_loop())
@@ -58,9 +57,8 @@ class Holding:
         self._cut: Iterator[Records] = iter(())
         self._records: Records | None = None
         self._delivery: Delivery | None = None
-        self._attempts = 0
         # Calls of process that have ended since they were counted, and up to where records were.
-        self._calls = 0
+        self._attempts = self._calls = 0
         self._counted = shard.position
         # All before it is done, although nobody but the thread that did it knows.
         self._reached = shard.position
@@ -101,7 +99,8 @@ class Holding:
     def picture(self) -> Held:
         """The shard now, for who scrapes."""
         in_hand = len(self._records or ()) if self._delivery is None else self._delivery.pending
-        return Held(self.name, self.shard.done, self._around.stream.end_of(self.name), in_hand, bool(self.trouble))
+        queued = (0, 0) if self._delivery is None else self._delivery.queue.queued
+        return Held(self.name, self.shard.done, self._around.stream.end_of(self.name), in_hand, bool(self.trouble), *queued)
 
     # --- from begin to end -----------------------------------------------------------------------------------------------
 
@@ -120,11 +119,14 @@ class Holding:
             try:
                 try:
                     processor: AnyProcessor = await self._calling.finished(self._around.crew.call(self._around.factory))
+                    self._around.lend(processor, self.shard)
                     await self._calling.finished(self._calling.begin(processor.initialize, self.shard.name))
                 finally:
                     self._around.slots.give_back()
             except GivenUpError:
                 return None
+            except WorkerOptionError:
+                raise
             except Exception as error:  # noqa: BLE001 - a program may raise anything
                 await self._failed("initialize", error)
             else:
@@ -160,15 +162,15 @@ class Holding:
 
     async def _deliver(self, processor: RecordProcessor) -> None:
         """The records are acknowledged one by one."""
-        self._delivery = Delivery(self, processor, self._around.dead_letters)
-        try:
+        kept = processor.kept() if isinstance(processor, QueueingProcessor) else None
+        if kept is not None:
+            self._around.stream.skip(self.name, kept.next)
+        self._delivery = Delivery(self, processor, self._around.dead_letters, kept)
+        with contextlib.suppress(GivenUpError):
             await self._delivery.run()
-        except GivenUpError:
-            return
 
     async def _end(self, processor: AnyProcessor) -> None:
-        self._calling.halted = True
-        self._records = None
+        self._calling.halted, self._records = True, None
         # It takes no slot any more: who stands behind it in the line must not wait for its shutdown.
         self._around.slots.leave(self.turned)
         self.busy = True
@@ -290,8 +292,7 @@ class Holding:
                 self._drop_part()
                 self._around.stream.done(self.shard.name)
 
-    def _drop_part(self) -> None:
-        # With what cuts it, which would keep what was decoded until the next part.
+    def _drop_part(self) -> None:  # with what cuts it, which would keep what was decoded until the next part
         self._part, self._cut = None, iter(())
 
     def _in_hand(self) -> Records:
@@ -366,7 +367,6 @@ class Holding:
             self._around.slots.give_back()
 
     async def turn(self, seconds: float | None) -> None:
-        """Wait until something has changed, or so many seconds are over."""
         await self._calling.turn(seconds)
 
     # --- trying again ---------------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ class Holding:
         self._around.counts.failures[what] += 1
         self.busy = True
         pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
-        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self.shard.name}"
+        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self.name}"
         why = "it went back to where it began" if error is None else f"{type(error).__name__}: {error}"
         self.trouble = f"{what} of{batch} failed, attempt {self._attempts}: {why}"
         # Its place in the program is told once.

@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A shard that is held: up to where it is done, where it ends as far as is known, and whether its last try failed."""
+    """A shard that is held: up to where it is done, where it ends as far as is known, and whether its last try failed.
+
+    `queued` records, of so many bytes, wait for outputs.
+    """
 
     shard: ShardId
     done: Offset
     end: Offset | None
     in_hand: int
     failing: bool
+    queued: int = 0
+    queued_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,9 @@ class WorkerMetrics:
         yield self._counter(names.SOURCE_RECORDS, {"": counts.records})
         yield self._counter(names.SOURCE_BATCHES, {"": counts.batches})
         yield self._counter(names.WORKER_FAILURES, counts.failures)
+        yield self._counter(names.WORKER_OUTPUT_RECORDS, counts.taken)
+        yield self._counter(names.WORKER_OUTPUT_RETRIED, counts.retried)
+        yield self._counter(names.WORKER_OUTPUT_DROPPED, counts.dropped)
         duration = names.SOURCE_BATCH_DURATION
         buckets = zip((*map(str, BOUNDS), "+Inf"), accumulate(counts.durations), strict=True)
         histogram = HistogramMetricFamily(duration.name, duration.help, labels=duration.labels)
@@ -85,6 +93,8 @@ class WorkerMetrics:
         yield gauge(names.SOURCE_IN_FLIGHT, [((), sum(each.in_hand for each in now.held))])
         yield gauge(names.WORKER_LAG, [((), sum(max(0, each.end - each.done) for each in now.held if each.end is not None))])
         yield gauge(names.WORKER_FAILING, [((), sum(each.failing for each in now.held))])
+        yield gauge(names.WORKER_QUEUED, [((), sum(each.queued for each in now.held))])
+        yield gauge(names.WORKER_QUEUED_BYTES, [((), sum(each.queued_bytes for each in now.held))])
         yield gauge(names.WORKER_FETCHED, [((), now.fetched)])
 
     def _counter(self, metric: names.Metric, values: Mapping[str, int]) -> Metric:

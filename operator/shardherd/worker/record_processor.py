@@ -21,19 +21,19 @@ class Ack:
 
     __slots__ = ("_settle", "offset", "tries")
 
-    def __init__(self, offset: Offset, tries: int, settle: Callable[[Offset, int, str | None], bool]) -> None:
+    def __init__(self, offset: Offset, tries: int, settle: Callable[[Offset, int, str | None, bool], bool]) -> None:
         self.offset = offset
         self.tries = tries
         self._settle = settle
 
     def __call__(self) -> bool:
         """The record is done. False: it does not count any more, as it failed before, or the shard is somebody else's."""
-        return self._settle(self.offset, self.tries, None)
+        return self._settle(self.offset, self.tries, None, False)
 
-    def fail(self, reason: str | BaseException = "") -> bool:
-        """The record is to be processed again. False as above."""
+    def fail(self, reason: str | BaseException = "", *, bad: bool = False) -> bool:
+        """The record is to be processed again. False as above. `bad`: it has failed often enough, as far as `tries` says."""
         text = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
-        return self._settle(self.offset, self.tries, text or "no reason was given")
+        return self._settle(self.offset, self.tries, text or "no reason was given", bad)
 
 
 class RecordProcessor:

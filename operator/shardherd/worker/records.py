@@ -5,7 +5,7 @@ Made by `fetched`, cut short by `holding`. It decides which of its records count
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -100,3 +100,18 @@ class Records:
         else:
             all_headers = [tuple((each["key"], each["value"]) for each in row or ()) for row in headers.to_pylist()]
         return map(Record, offsets.to_numpy().tolist(), keys.to_pylist(), values.to_pylist(), millis, all_headers)
+
+
+def records_of(shard: ShardId, records: Iterable[Record], position: Offset, next_: Offset) -> Records:
+    """A batch of records that are there already."""
+    rows = [
+        {
+            "offset": record.offset,
+            "key": record.key,
+            "value": record.value,
+            "timestamp": record.timestamp * 1000,
+            "headers": [{"key": key, "value": value} for key, value in record.headers] or None,
+        }
+        for record in records
+    ]
+    return Records(shard, pa.RecordBatch.from_pylist(rows, schema=schema_of(COLUMNS)), position, next_)

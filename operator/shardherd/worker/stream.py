@@ -63,6 +63,12 @@ class Stream:
         del self._queues[shard]
         self._wake()
 
+    def skip(self, shard: ShardId, position: Offset) -> None:
+        """Read it on from here: what has come of it is not needed."""
+        wake = self._queues[shard].wake
+        self.close(shard)
+        self.open(shard, position, wake)
+
     def pop(self, shard: ShardId) -> Part | None:
         """What has come first; None if there is nothing. Until `done` it takes its place of the memory."""
         queue = self._queues[shard]

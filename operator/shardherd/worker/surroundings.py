@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardherd.client.consumer import AsyncConsumer
+from shardherd.client.in_hand import ShardInHand
 from shardherd.core.model.nouns import ShardId
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Call, Crew
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.options import Options
 from shardherd.worker.processor import AnyProcessor
+from shardherd.worker.queueing import Lent, QueueingProcessor
 from shardherd.worker.slots import Slots
 from shardherd.worker.stream import Stream
 
@@ -39,3 +41,10 @@ class Surroundings:
         # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
         self.shutdown_slots = Slots(options.threads)
         self.adrift: dict[ShardId, Call] = {}
+
+    def lend(self, processor: AnyProcessor, shard: ShardInHand) -> None:
+        """Give a processor with a queue what it needs of the worker."""
+        if isinstance(processor, QueueingProcessor):
+            session = self.consumer.session
+            fields = session.log_fields(shard.name, shard.epoch)
+            processor.lend(Lent(shard, session.settings.group_uid, self.options, self.counts, self.crew, fields))

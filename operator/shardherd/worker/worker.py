@@ -31,7 +31,7 @@ from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, UnreadableError
 from shardherd.worker.metrics import Picture, WorkerMetrics
-from shardherd.worker.options import Options
+from shardherd.worker.options import Options, WorkerOptionError
 from shardherd.worker.place import Place, place
 from shardherd.worker.processor import AnyProcessor
 from shardherd.worker.stream import Stream
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, UnreadableError, BadRecordError)
 """What the data or the brokers are to blame for, and not this program."""
+
+EXPECTED = (*READING_ERRORS, WorkerOptionError)
+"""What ends a worker and needs no traceback."""
 
 RETRY_DELAY = 1.0
 """Seconds until Kafka is asked again after it could not be."""
@@ -144,7 +147,7 @@ class Processing:
         except ConsumerStoppedError:
             return
         except Exception as error:
-            if not isinstance(error, READING_ERRORS):
+            if not isinstance(error, EXPECTED):
                 log.exception("a defect ends this worker", extra=around.consumer.session.log_fields())
             self.end_by(error, around.consumer)
         finally:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from shardherd.core.model.nouns import Offset
-from shardherd.worker.delivery import Delivery
+from shardherd.worker.delivery import MOMENT, Delivery
 from shardherd.worker.options import Options
-from shardherd.worker.records import Records
+from shardherd.worker.records import Record, Records
 from tests.unit.spark.simulated import simulate
 from tests.unit.worker.acknowledged import Kept
 from tests.unit.worker.scene import A, table
@@ -124,3 +124,19 @@ def test_an_acknowledgement_that_comes_while_the_last_position_is_saved_does_not
 
     done, late, counted = simulate(body)
     assert (done, late, counted) == (2, [True, False], (2, 0))
+
+
+def test_a_time_that_is_a_hair_ahead_is_waited_for_a_moment_and_not_in_a_circle() -> None:
+    """A timer of no length ends at once, with the hair still ahead."""
+
+    async def play() -> None:
+        delivery = Delivery(_Hands(Records(A, table([0]), 0, 1)), Kept(), None)
+        delivery._ledger.emit(0, a_record(), 0.0)
+        delivery._alarm_at = 120.00000000000001
+        assert delivery._wake_in(120.0, failed=True) == MOMENT
+
+    simulate(play)
+
+
+def a_record() -> Record:
+    return Record(0, None, None, 0, ())

@@ -28,8 +28,8 @@ class Sentences(TreeProcessor):
     def process(self, record: Record, ack: Any) -> None:
         settle = ack._settle
 
-        def noted(offset: int, tries: int, reason: str | None) -> bool:
-            counts: bool = settle(offset, tries, reason)
+        def noted(offset: int, tries: int, reason: str | None, bad: bool) -> bool:
+            counts: bool = settle(offset, tries, reason, bad)
             if reason is None:
                 self.acked.append(offset)
             return counts

@@ -16,7 +16,7 @@ from shardherd.core.model.nouns import CheckpointOutcome, ConfirmedShard, Consum
 
 @dataclass(slots=True)
 class Grant:
-    """One shard that we hold under `epoch`.
+    """One shard that we hold under `epoch`, and under whatever epochs from `held_since` on.
 
     `done` is the next record after what is done, `durable` the coordinator's position. `turn` grows with each time it was
     taken in hand. `revoked`: it must be given up. `lost`: it is somebody else's, namely `successor`'s under `successor_epoch`
@@ -27,6 +27,7 @@ class Grant:
     epoch: int
     done: Offset
     durable: Offset
+    held_since: int = 0
     turn: int = 0
     in_hand: bool = False
     revoked: bool = False
@@ -113,7 +114,7 @@ class Holdings(Ledger[Grant]):
         if before is not None:
             before.successor, before.successor_epoch = self._consumer, each.owner_epoch
             self._lose(before)
-        return Grant(each.shard, each.owner_epoch, each.position, each.position)
+        return Grant(each.shard, each.owner_epoch, each.position, each.position, each.held_since_epoch)
 
     def _fenced(self, outcome: CheckpointOutcome) -> None:
         grant = self._give_up(outcome.shard)

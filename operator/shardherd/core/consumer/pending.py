@@ -118,12 +118,15 @@ class Pending(Generic[R]):
             self._moved = now
         return True
 
-    def fail(self, offset: Offset, attempt: int, reason: str, now: float, *, limit: int = 0) -> bool:
-        """This attempt failed: the record comes again after a pause, at once if it failed `limit` times. False as of `ack`."""
+    def fail(self, offset: Offset, attempt: int, reason: str, now: float, *, limit: int = 0, bad: bool = False) -> bool:
+        """This attempt failed: the record comes again after a pause, at once if it failed `limit` times. False as of `ack`.
+
+        `bad`: it counts as if it had failed so often.
+        """
         emitted = self._under_way(offset, attempt)
         if emitted is None:
             return False
-        emitted.failures += 1
+        emitted.failures = max(emitted.failures + 1, limit if bad else 0)
         emitted.out, emitted.reason = False, reason
         pause = 0.0 if emitted.failures == limit else min(LAST_PAUSE, FIRST_PAUSE * 2 ** min(emitted.failures - 1, 30))
         emitted.due = now + pause

@@ -1,0 +1,122 @@
+"""An output that writes to a database by Python's DB-API: rows and position in one transaction, each record once.
+
+A user derives from it; `sending` calls it. It decides whether what another writer did keeps this one from writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from shardherd.core.model.errors import FencedEpochError
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.output import ShardGrant, TransactionalOutput
+from shardherd.worker.records import Record
+
+
+class MovedPositionError(RuntimeError):
+    """Somebody else has written meanwhile: the position is asked for again."""
+
+
+class DatabaseOutput(TransactionalOutput):
+    """Say how to connect and how a batch is inserted. `placeholder` is what the module writes for a parameter: `%s`, or `?`.
+
+    `positions` is the table of the positions, which is made if it is not there.
+    """
+
+    positions: str = "shardherd_worker_positions"
+    placeholder: str = "%s"
+
+    def connect(self) -> Any:
+        """A connection of the DB-API, which begins transactions by itself. It is used by one thread at a time, not always the
+        same."""
+        raise NotImplementedError
+
+    def insert(self, cursor: Any, records: Sequence[Record]) -> None:
+        """Write a batch. Neither commit nor roll back here."""
+        raise NotImplementedError
+
+    def open(self, shard: ShardId) -> None:  # noqa: ARG002
+        """See Output. Who overrides it calls it."""
+        with self._transaction() as cursor:
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.positions} (sink varchar(200) NOT NULL, group_uid varchar(100) NOT NULL,"
+                " shard varchar(300) NOT NULL, position bigint NOT NULL, epoch bigint NOT NULL,"
+                " PRIMARY KEY (sink, group_uid, shard))"
+            )
+
+    def close(self) -> None:
+        """See Output. Who overrides it calls it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def position(self, grant: ShardGrant) -> Offset | None:
+        """See TransactionalOutput. Raises FencedEpochError where who has the shard now has written already."""
+        with self._transaction() as cursor:
+            self._run(cursor, f"SELECT position, epoch FROM {self.positions} WHERE {_WHOSE}", *self._whose(grant))
+            row = cursor.fetchone()
+        if row is None:
+            return None
+        position, epoch = int(row[0]), int(row[1])
+        if epoch > grant.epoch:
+            raise FencedEpochError(
+                f"shard {grant.shard} was written under epoch {epoch} already, and this consumer was given it under"
+                f" {grant.epoch}: it is another one's now",
+                shard=grant.shard,
+            )
+        return position
+
+    def write_once(self, records: Sequence[Record], grant: ShardGrant, before: Offset | None, position: Offset) -> None:
+        """See TransactionalOutput."""
+        table, whose = self.positions, self._whose(grant)
+        with self._transaction() as cursor:
+            # The position first: who comes second waits here, or fails, before it has written a row.
+            if before is None:
+                columns = "(sink, group_uid, shard, position, epoch)"
+                self._run(cursor, f"INSERT INTO {table} {columns} VALUES (?, ?, ?, ?, ?)", *whose, position, grant.epoch)
+            else:
+                self._run(
+                    cursor,
+                    f"UPDATE {table} SET position = ?, epoch = ? WHERE {_WHOSE} AND position = ? AND epoch <= ?",
+                    position,
+                    grant.epoch,
+                    *whose,
+                    before,
+                    grant.epoch,
+                )
+                if cursor.rowcount != 1:
+                    raise MovedPositionError(
+                        f"the position of shard {grant.shard} is not {before} any more: it was moved by another"
+                    )
+            self.insert(cursor, records)
+
+    _connection: Any = None
+
+    def _whose(self, grant: ShardGrant) -> tuple[str, str, str]:
+        return (self.name or type(self).__name__, grant.group, grant.shard)
+
+    def _run(self, cursor: Any, statement: str, *parameters: Any) -> None:
+        cursor.execute(statement.replace("?", self.placeholder), parameters)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Any:
+        """A cursor in a transaction that is committed at the end. After an error the connection is another one."""
+        if self._connection is None:
+            self._connection = self.connect()
+        connection = self._connection
+        try:
+            cursor = connection.cursor()
+            yield cursor
+            cursor.close()
+            connection.commit()
+        except BaseException:
+            self._connection = None
+            with contextlib.suppress(Exception):  # it may be over, which is why it is not used any more
+                connection.rollback()
+                connection.close()
+            raise
+
+
+_WHOSE = "sink = ? AND group_uid = ? AND shard = ?"

@@ -1,0 +1,401 @@
+"""Sends the records of a shard to outputs in batches, by a bounded queue, as Filebeat does. A record is done once all have it.
+
+A user's Outputs is one more RecordProcessor to `delivery`, whose ledger has the position. It decides when a record is
+acknowledged, by the guarantee, and the order in which things begin and end; when a batch is sent is
+`core.consumer.output_queue`'s rule, what a failed one means `sending`'s, what outlives the process `queue_file`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shardherd.core.consumer.output_queue import OutputQueue
+from shardherd.core.model.errors import ConsumerStoppedError
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, DROP, EXACTLY_ONCE, WAIT, OutputsError, check, check_output
+from shardherd.worker.output import Output, ShardGrant
+from shardherd.worker.processor import is_async
+from shardherd.worker.queue_file import Kept, QueueFile, clean
+from shardherd.worker.queueing import Lent, QueueingProcessor
+from shardherd.worker.record_processor import Ack
+from shardherd.worker.records import Record, Records, records_of
+from shardherd.worker.sending import Batch, Sending, called
+
+log = logging.getLogger(__name__)
+
+_BEGAN = time.time()
+
+OVERHEAD = 200
+"""About how many bytes a record takes beside its key, its value and its headers."""
+
+
+class Outputs(QueueingProcessor):
+    """Sends each record to all `outputs`, which are classes of `Output`, or functions that make one.
+
+    `guarantee`: "at-least-once"; "at-most-once": the position is durable before a batch is sent, and what an output does not
+    take is dropped; "exactly-once": outputs keep the position with the records, see `TransactionalOutput`.
+
+    `batch_size`: most records of a batch, which is sent with so many, or once the first has waited for `batch_wait` seconds, or
+    when the queue is full. `queue_bytes`: about how many bytes may be in the queue, beside the options' `max_pending` records.
+    `queue_directory`: a folder for files in which the queue outlives the process, each of at most `queue_file_bytes`; empty: in
+    memory only. `when_full`: "wait", or "drop": records that do not fit are dropped, and counted.
+    """
+
+    outputs: Sequence[Callable[[], Output]] = ()
+    guarantee: str = AT_LEAST_ONCE
+    batch_size: int = 2048
+    batch_wait: float = 1.0
+    queue_bytes: int = 16 * 1024 * 1024
+    queue_directory: str = ""
+    queue_file_bytes: int = 64 * 1024 * 1024
+    when_full: str = WAIT
+
+    def select(self, record: Record) -> Record | None:
+        """What is sent of a record, under its offset; None: nothing is, and the record is done."""
+        return record
+
+    def acknowledged(self, records: Sequence[Record]) -> None:
+        """All outputs have these records now: each once, in order. Must not block."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        check(cls)
+
+    # Before the first record: what another thread asks then has an answer.
+    _lent: Lent
+    _queue: OutputQueue[Record] | None = None
+    _kept: dict[Offset, Kept] = {}  # noqa: RUF012 - of the class, and never changed
+    _file: QueueFile | None = None
+    _defect: BaseException | None = None
+    _sendings: Sequence[Sending] = ()
+    _tasks: Sequence[asyncio.Task[None]] = ()
+    _ended = False
+    _committed: Offset = 0
+    _told = ""
+
+    @property
+    def full(self) -> bool:
+        if self.when_full == DROP:
+            return False
+        return self._queue is not None and (self._queue.full or self._file_is_full())
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        return (0, 0) if self._queue is None else (len(self._queue), self._queue.size)
+
+    @property
+    def trouble(self) -> str:
+        return "; ".join(each.trouble for each in self._sendings if each.trouble)
+
+    @property
+    def defect(self) -> BaseException | None:
+        return self._defect
+
+    # --- its begin and its end: what is behind begins first, and ends last ---------------------------------------------------
+
+    def lend(self, lent: Lent) -> None:
+        self._lent = lent
+
+    async def initialize(self, shard: ShardId) -> None:
+        """See Processor. Who overrides it calls it."""
+        lent, options = self._lent, self._lent.options
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._acks: dict[Offset, Ack] = {}
+        self._wake: Callable[[], None] = lambda: None
+        self._file, self._kept = await self._opened_file(), {}
+        if self._file is not None:
+            self._kept = {each.record.offset: each for each in self._file.kept}
+        opened: list[Output] = []
+        try:
+            for make in self.outputs:
+                output = make()
+                await called(lent.crew, output.open, shard)
+                opened.append(output)
+            self._begin_sending(opened, most=options.max_pending - (self.when_full == DROP))
+        except BaseException:
+            await self._close_all(opened)
+            raise
+
+    async def shutdown(self, checkpoint: Any) -> None:
+        """See Processor. Who overrides it calls it."""
+        pairs = list(zip(self._sendings, self._tasks, strict=True))
+        for sending, task in pairs:
+            # What is committed and was not sent would be lost. All else comes again, and only a thread cannot be stopped.
+            sending.stop(after_all=self.guarantee == AT_MOST_ONCE)
+            if self.guarantee != AT_MOST_ONCE and is_async(sending.write):
+                task.cancel()
+        try:
+            await asyncio.wait(self._tasks)
+        except asyncio.CancelledError:
+            for sending, task in pairs:
+                if not task.done():
+                    task.cancel()
+                    log.warning("output %s: what it still does is not waited for", sending.name, extra=self._lent.fields)
+            await self._close_file()
+            raise
+        await self._close_all([each.output for each in self._sendings])
+        if not checkpoint.lost:
+            await checkpoint.save(now=True)
+
+    async def _opened_file(self) -> QueueFile | None:
+        if not self.queue_directory:
+            return None
+        lent, shard = self._lent, self._lent.shard
+        folder = Path(self.queue_directory)
+        open_ = partial(
+            QueueFile,
+            folder,
+            lent.group,
+            shard.name,
+            epoch=shard.epoch,
+            held_since=shard.held_since,
+            position=shard.position,
+            most=self.queue_file_bytes,
+        )
+        file: QueueFile = await lent.crew.call(open_).ended
+        if file.told:
+            log.warning("%s", file.told, extra=lent.fields)
+        for path in await lent.crew.call(partial(clean, folder, lent.group, began=_BEGAN)).ended:
+            log.info("%s is deleted: its shard has not come back", path, extra=lent.fields)
+        return file
+
+    def _begin_sending(self, outputs: Sequence[Output], *, most: int) -> None:
+        lent, options = self._lent, self._lent.options
+        if not outputs:
+            raise OutputsError(f"{type(self).__name__} has no outputs: name at least one class in `outputs`")
+        if most < 1:
+            raise OutputsError(f"when_full is {DROP!r}, which takes max_pending of 2 or more, not {options.max_pending}")
+        queue: OutputQueue[Record] = OutputQueue(
+            len(outputs),
+            most=most,
+            most_bytes=self.queue_bytes,
+            batch_size=self.batch_size,
+            batch_wait=self.batch_wait,
+            in_order=options.in_order,
+        )
+        sendings = []
+        for number, output in enumerate(outputs):
+            transactional = self.guarantee == EXACTLY_ONCE
+            check_output(type(output), self.guarantee)
+            grant = ShardGrant(lent.group, lent.shard.name, lent.shard.epoch) if transactional else None
+            sending = Sending(
+                output,
+                number,
+                queue,
+                lock=self._lock,
+                crew=lent.crew,
+                counts=lent.counts,
+                fields=lent.fields,
+                limit=options.tries,
+                settled=self._settled,
+                commit=self._commit if self.guarantee == AT_MOST_ONCE else None,
+                grant=grant,
+            )
+            sendings.append(sending)
+        names = [each.name for each in sendings]
+        if len(set(names)) < len(names):
+            raise OutputsError(f"outputs need names of their own, not {', '.join(names)}: set `name` in their classes")
+        self._queue, self._sendings = queue, sendings
+        self._tasks = [self._loop.create_task(self._guarded(each)) for each in sendings]
+
+    async def _guarded(self, sending: Sending) -> None:
+        try:
+            await sending.run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the delivery raises it
+            self._defect = error
+            self._wake()
+
+    async def _close_all(self, outputs: Sequence[Output]) -> None:
+        for output in reversed(outputs):
+            try:
+                await called(self._lent.crew, output.close)
+            except Exception:
+                log.exception("output %s could not be closed", type(output).__name__, extra=self._lent.fields)
+        await self._close_file()
+
+    async def _close_file(self) -> None:
+        """Nobody needs it any more if the shard goes to another consumer, or if there is nothing in it."""
+        with self._lock:
+            file, self._file = self._file, None
+        if file is not None:
+            gone = self._lent.shard.wanted or (self._queue is not None and not len(self._queue))
+            await self._lent.crew.call(partial(file.close, delete=gone)).ended
+
+    # --- for the delivery -----------------------------------------------------------------------------------------------------
+
+    def kept(self) -> Records | None:
+        if not self._kept:
+            return None
+        records = [each.record for each in self._kept.values()]
+        shard = self._lent.shard
+        return records_of(shard.name, records, shard.position, records[-1].offset + 1)
+
+    def begin(self, save: Callable[[], Awaitable[None]], wake: Callable[[], None]) -> None:
+        self._save, self._wake = save, wake
+
+    def process(self, record: Record, ack: Ack) -> None:
+        """See RecordProcessor."""
+        queue, offset = self._need_queue(), record.offset
+        with self._lock:
+            kept = self._kept.pop(offset, None)
+            known = offset in queue
+            if known:
+                self._acks[offset] = ack
+                queue.again(offset)
+        selected = record if known or kept is not None else self._selected(record)
+        if selected is None:
+            ack()
+        elif known or self._add(selected, ack, kept):
+            self._look()
+
+    def finish(self) -> None:
+        if self._queue is not None:
+            with self._lock:
+                self._queue.flushing = True
+            self._look()
+
+    def end(self) -> None:
+        if self._queue is not None and not self._ended:
+            self._ended = True
+            if self.guarantee != AT_MOST_ONCE:
+                self._on_loop(self._stop_all)
+
+    def _stop_all(self) -> None:
+        for each in self._sendings:
+            each.stop()
+
+    def gone(self, offset: Offset) -> None:
+        """See RecordProcessor."""
+        queue = self._need_queue()
+        with self._lock:
+            queue.drop(offset)
+            self._acks.pop(offset, None)
+            if self._file is not None:
+                self._file.gone(offset)
+        self._look()
+
+    def _selected(self, record: Record) -> Record | None:
+        try:
+            selected = self.select(record)
+            if selected is not None and selected.offset != record.offset:
+                raise ValueError(f"select must keep the offset, which is {record.offset}, and not make it {selected.offset}")
+        except Exception:
+            with self._lock:
+                if self._file is not None:
+                    self._file.hole(record.offset)
+            raise
+        return selected
+
+    def _add(self, record: Record, ack: Ack, kept: Kept | None) -> bool:
+        """Whether somebody should look at what is to be sent, or is finished."""
+        queue, now = self._need_queue(), self._loop.time()
+        taken = [] if kept is None else [each.number for each in self._sendings if each.name in kept.taken]
+        with self._lock:
+            fits = not (queue.full or self._file_is_full())
+            if fits or kept is not None or self.when_full == WAIT:
+                if self._file is not None and kept is None:
+                    if self._file.overgrown:
+                        self._file.rewrite(self._unfinished())
+                    self._file.append(record)
+                self._acks[record.offset] = ack
+                return queue.add(record.offset, record, _size_of(record), now, taken=taken)
+        self._lent.counts.sent("queue", dropped=1)
+        ack()
+        return False
+
+    def _file_is_full(self) -> bool:
+        """What is in it already and was not handed out yet takes no more of it."""
+        return self._file is not None and not self._kept and self._file.full
+
+    def _unfinished(self) -> list[Kept]:
+        """What a file has to keep: also what all have, while something before it holds the position."""
+        names = [(1 << each.number, each.name) for each in self._sendings]
+        return [
+            Kept(each.record, frozenset(name for bit, name in names if not each.left & bit))
+            for each in self._need_queue().unfinished()
+            if not each.lost
+        ]
+
+    def _need_queue(self) -> OutputQueue[Record]:
+        assert self._queue is not None
+        return self._queue
+
+    def _look(self) -> None:
+        """There may be something to send, or something is finished. From any thread."""
+        self._on_loop(self._looked)
+
+    def _looked(self) -> None:
+        self._finish()
+        for each in self._sendings:
+            each.turned.set()
+
+    def _on_loop(self, work: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    # --- for the sendings, on the program's loop ------------------------------------------------------------------------------
+
+    def _settled(self, sending: Sending, taken: Batch, bad: Batch) -> None:
+        with self._lock:
+            if self._file is not None:
+                self._file.taken(sending.name, [each.offset for each in taken])
+            acks = [self._acks.get(each.offset) for each in bad]
+        for ack in acks:
+            if ack is not None:
+                ack.fail(sending.trouble, bad=True)
+        self._finish()
+        if self.trouble != self._told:
+            self._told = self.trouble
+            self._wake()
+
+    def _finish(self) -> None:
+        """Acknowledge what all outputs have."""
+        queue = self._need_queue()
+        with self._lock:
+            was_full = self.full
+            finished = queue.finished()
+            if self._file is not None:
+                self._file.over(each.offset for each in finished)
+            acks = [self._acks.pop(each.offset, None) for each in finished]
+        for ack in acks:
+            if ack is not None:
+                ack()
+        if was_full and not self.full:
+            self._wake()
+        if records := [each.record for each in finished if not each.lost]:
+            try:
+                self.acknowledged(records)
+            except Exception:
+                log.exception("acknowledged failed; the records are done all the same", extra=self._lent.fields)
+
+    async def _commit(self, position: Offset) -> bool:
+        """Everything before this is acknowledged, and durable. Raises ConsumerStoppedError if that does not count any more."""
+        if position <= self._committed:
+            return True
+        with self._lock:
+            acks = [self._acks.pop(offset) for offset in [each for each in self._acks if each < position]]
+        for ack in acks:
+            ack()
+        await self._save()
+        if self._lent.shard.durable < position:
+            if self._ended:
+                raise ConsumerStoppedError(f"shard {self._lent.shard.name} is given up before {position} is durable")
+            return False
+        self._committed = max(self._committed, position)
+        return True
+
+
+def _size_of(record: Record) -> int:
+    sizes = (len(name) + len(value or b"") for name, value in record.headers)
+    return OVERHEAD + len(record.key or b"") + len(record.value or b"") + sum(sizes)

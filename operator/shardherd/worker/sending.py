@@ -1,0 +1,200 @@
+"""Sends one output its batches, one after the other, on the loop of the program's coroutines. Made by `outputs` for each.
+
+It decides what a batch that failed means for the guarantee: it is sent again, or dropped, or the output is asked what it has.
+Which records are in a batch, and when, is `core.consumer.output_queue`'s rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from shardherd.consumer.waiting import within
+from shardherd.core.consumer.output_queue import OutputQueue, Queued
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
+from shardherd.core.model.nouns import Offset
+from shardherd.worker.counts import Counts
+from shardherd.worker.crew import Crew
+from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
+from shardherd.worker.output import Output, ShardGrant, TransactionalOutput
+from shardherd.worker.processor import is_async
+from shardherd.worker.records import Record
+
+log = logging.getLogger(__name__)
+
+Batch = list[Queued[Record]]
+
+
+async def called(crew: Crew, method: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a method of an output, which is a function or a coroutine."""
+    return await method(*arguments) if is_async(method) else await crew.call(partial(method, *arguments)).ended
+
+
+class Sending:
+    """One output and its part of the queue, which is touched under `lock`.
+
+    `settled` is called after each batch: with what was taken of it, and what was refused too often. `commit` makes everything
+    before a position durable, and says whether it is; where it is given, records are sent at most once. `limit`: how often a
+    record may be refused; 0: without one. `trouble`: why the output takes nothing now.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        number: int,
+        queue: OutputQueue[Record],
+        *,
+        lock: threading.Lock,
+        crew: Crew,
+        counts: Counts,
+        fields: Mapping[str, Any],
+        limit: int,
+        settled: Callable[[Sending, Batch, Batch], None],
+        commit: Callable[[Offset], Awaitable[bool]] | None = None,
+        grant: ShardGrant | None = None,
+    ) -> None:
+        self.output = output
+        self.number = number
+        self.name = output.name or type(output).__name__
+        self.trouble = ""
+        self.turned = asyncio.Event()
+        self._queue, self._lock, self._crew, self._counts = queue, lock, crew, counts
+        self._fields = dict(fields)
+        self._limit = limit
+        self._settled, self._commit, self._grant = settled, commit, grant
+        self._stopping = self._draining = False
+        # Of a transactional output: its position, once it is known.
+        self._known = False
+        self._position: Offset | None = None
+        self._failures = 0
+
+    @property
+    def write(self) -> Callable[..., Any]:
+        """The method of the output that takes records."""
+        return self.output.write if self._grant is None else self._transactional.write_once
+
+    def stop(self, *, after_all: bool = False) -> None:
+        """Begin no further batch; or end when there is none any more."""
+        self._draining, self._stopping = self._draining or after_all, self._stopping or not after_all
+        self.turned.set()
+
+    async def run(self) -> None:
+        """Until it is to stop, and the batch in hand has ended."""
+        while not self._stopping:
+            if self._grant is not None and not self._known and not await self._ask():
+                continue
+            now = asyncio.get_running_loop().time()
+            with self._lock:
+                before = self._queue.retried
+                batch = self._queue.batch(self.number, now)
+                again = self._queue.retried - before
+                seconds = None if batch else self._queue.due_in(self.number, now)
+            if not batch:
+                if self._draining and seconds is None:
+                    return
+                await within(self.turned, seconds)
+                self.turned.clear()
+                continue
+            self._counts.sent(self.name, retried=again)
+            try:
+                await self._send(batch)
+            except (FencedEpochError, ConsumerStoppedError) as over:  # nothing can be committed any more
+                log.info("output %s: sends no more: %s", self.name, over, extra=self._fields)
+                return
+
+    async def _send(self, batch: Batch) -> None:
+        if self._commit is not None:
+            await self._send_at_most_once(batch, self._commit)
+            return
+        try:
+            refused = await self._write(batch)
+        except Exception as error:  # noqa: BLE001 - a program may raise anything
+            self._known = False
+            self._fail(batch, error)
+            return
+        self._settle(batch, refused, self._limit)
+
+    async def _write(self, batch: Batch) -> dict[Offset, Record]:
+        """What the output did not take."""
+        records = [each.record for each in batch]
+        if self._grant is not None:
+            position = batch[-1].offset + 1
+            await called(self._crew, self.write, records, self._grant, self._position, position)
+            self._position = position
+            return {}
+        result = await called(self._crew, self.write, records)
+        refused = {record.offset: record for record in result or ()}
+        if unknown := refused.keys() - {each.offset for each in batch}:
+            raise ValueError(f"write returned records that it was not given, of the offsets {sorted(unknown)}")
+        return refused
+
+    async def _send_at_most_once(self, batch: Batch, commit: Callable[[Offset], Awaitable[bool]]) -> None:
+        """Nothing is sent whose position is not durable, and nothing twice."""
+        try:
+            if not await commit(batch[-1].offset + 1):
+                raise RuntimeError(f"the position is not after {batch[-1].offset} yet, as a record before it is not done")
+        except (FencedEpochError, ConsumerStoppedError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever keeps the position from being durable may be over
+            self._fail(batch, error)
+            return
+        try:
+            refused = await self._write(batch)
+        except Exception as error:  # noqa: BLE001 - a program may raise anything
+            refused = {each.offset: each.record for each in batch}
+            log.warning("output %s: %d records are dropped: %s", self.name, len(batch), error, extra=self._fields)
+        self._counts.sent(self.name, dropped=len(refused))
+        for each in batch:
+            each.lost = each.lost or each.offset in refused
+        self._settle(batch, {}, 0, dropped=len(refused))
+
+    @property
+    def _transactional(self) -> TransactionalOutput:
+        assert isinstance(self.output, TransactionalOutput)
+        return self.output
+
+    async def _ask(self) -> bool:
+        """Ask a transactional output what it has. Whether it has answered."""
+        try:
+            self._position = await called(self._crew, self._transactional.position, self._grant)
+        except Exception as error:  # noqa: BLE001 - a program may raise anything
+            self._failures += 1
+            pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._failures - 1, 30))
+            self._tell(f"does not say its position: {type(error).__name__}: {error}", pause)
+            await asyncio.sleep(pause)
+            return False
+        self._known, self._failures = True, 0
+        with self._lock:
+            if self._position is not None:
+                self._queue.reach(self.number, self._position)
+        self._settled(self, [], [])
+        return True
+
+    def _settle(self, batch: Batch, refused: Mapping[Offset, Record], limit: int, *, dropped: int = 0) -> None:
+        now = asyncio.get_running_loop().time()
+        with self._lock:
+            bad = self._queue.settle(self.number, refused, now, limit=limit)
+        taken = [each for each in batch if each.offset not in refused]
+        self._counts.sent(self.name, taken=len(taken) - dropped)
+        if refused:
+            first = min(refused)
+            self._tell(f"did not take {len(refused)} of {len(batch)} records, the first at {first}", None)
+        elif self.trouble:
+            log.info("output %s: takes records again", self.name, extra=self._fields)
+            self.trouble = ""
+        self._settled(self, taken, bad)
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        with self._lock:
+            pause = self._queue.fail(self.number, asyncio.get_running_loop().time())
+        self._tell(f"took none of {len(batch)} records from {batch[0].offset} on: {type(error).__name__}: {error}", pause)
+        self._settled(self, [], [])
+
+    def _tell(self, what: str, pause: float | None) -> None:
+        self.trouble = f"output {self.name}: {what}"
+        again = "what is left is sent again" if pause is None else f"trying again in {pause:g} s"
+        log.warning("%s; %s", self.trouble, again, extra=self._fields)

@@ -1,0 +1,116 @@
+"""Rows and position in one transaction of a database: each record is there once, whatever fails, and whoever writes too."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardherd.core.model.errors import FencedEpochError
+from shardherd.core.model.nouns import Offset
+from shardherd.testing.group import PlayedGroup
+from shardherd.worker import DatabaseOutput, Outputs, Record, ShardGrant
+from shardherd.worker.database_output import MovedPositionError
+from tests.unit.worker.scene import A, Logs
+from tests.unit.worker.test_worker import running, worker_of
+
+GRANT = ShardGrant("group-uid", A, 3)
+
+
+def database(path: Path) -> type[DatabaseOutput]:
+    class Rows(DatabaseOutput):
+        placeholder = "?"
+        insert_failures = 0
+
+        def connect(self) -> sqlite3.Connection:
+            connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
+            connection.execute("CREATE TABLE IF NOT EXISTS rows (shard_offset INTEGER, value BLOB)")
+            return connection
+
+        def insert(self, cursor: Any, records: Sequence[Record]) -> None:
+            cursor.executemany("INSERT INTO rows VALUES (?, ?)", [(each.offset, each.value) for each in records])
+            if type(self).insert_failures:
+                type(self).insert_failures -= 1
+                raise ConnectionError("lost after the rows were sent")
+
+    return Rows
+
+
+def rows(path: Path) -> list[int]:
+    with sqlite3.connect(path) as connection:
+        return [row[0] for row in connection.execute("SELECT shard_offset FROM rows ORDER BY 1")]
+
+
+def records(*offsets: Offset) -> list[Record]:
+    return [Record(offset, None, str(offset).encode(), 0, ()) for offset in offsets]
+
+
+def opened(path: Path) -> DatabaseOutput:
+    output = database(path)()
+    output.open(A)
+    return output
+
+
+def test_rows_and_position_are_there_together(tmp_path: Path) -> None:
+    output = opened(tmp_path / "db")
+    assert output.position(GRANT) is None
+    output.write_once(records(0, 1), GRANT, None, 2)
+    output.write_once(records(2), GRANT, 2, 3)
+    output.close()
+    again = opened(tmp_path / "db")
+    assert (again.position(GRANT), again.position(GRANT._replace(group="other")), rows(tmp_path / "db")) == (3, None, [0, 1, 2])
+
+
+def test_a_batch_that_fails_leaves_neither_rows_nor_position_and_the_output_connects_again(tmp_path: Path) -> None:
+    output = opened(tmp_path / "db")
+    output.write_once(records(0), GRANT, None, 1)
+    type(output).insert_failures = 1  # type: ignore[attr-defined]
+    with pytest.raises(ConnectionError):
+        output.write_once(records(1), GRANT, 1, 2)
+    assert (output.position(GRANT), rows(tmp_path / "db")) == (1, [0])
+    output.write_once(records(1), GRANT, 1, 2)
+    assert rows(tmp_path / "db") == [0, 1]
+
+
+def test_of_two_writers_from_one_position_one_writes(tmp_path: Path) -> None:
+    first, second = opened(tmp_path / "db"), opened(tmp_path / "db")
+    first.write_once(records(0), GRANT, None, 1)
+    with pytest.raises(sqlite3.IntegrityError):
+        second.write_once(records(0), GRANT, None, 1)
+    second.write_once(records(1, 2), GRANT, 1, 3)
+    with pytest.raises(MovedPositionError, match="the position of shard t/0 is not 1 any more"):
+        first.write_once(records(1), GRANT, 1, 2)
+    assert (first.position(GRANT), rows(tmp_path / "db")) == (3, [0, 1, 2])
+
+
+def test_who_had_the_shard_before_is_fenced_once_the_new_holder_has_written(tmp_path: Path) -> None:
+    late, now = opened(tmp_path / "db"), opened(tmp_path / "db")
+    late.write_once(records(0), GRANT, None, 1)
+    now.write_once(records(1), GRANT._replace(epoch=4), 1, 2)
+    with pytest.raises(MovedPositionError):
+        late.write_once(records(2), GRANT, 2, 3)
+    with pytest.raises(FencedEpochError, match="was written under epoch 4 already, and this consumer was given it under 3"):
+        late.position(GRANT)
+    assert rows(tmp_path / "db") == [0, 1]
+
+
+def test_a_worker_writes_each_record_once_though_its_batches_fail(tmp_path: Path) -> None:
+    """With real threads, and a database in a file: the end is as if nothing had failed."""
+    path, rows_class = tmp_path / "db", database(tmp_path / "db")
+    rows_class.insert_failures = 2  # type: ignore[attr-defined]
+
+    class Clicks(Outputs):
+        outputs = (rows_class,)
+        guarantee = "exactly-once"
+        batch_size = 10
+        batch_wait = 0.05
+
+    with PlayedGroup(shards=1) as group:
+        logs = Logs()
+        logs.append(group.shards[0], 35)
+        with running(worker_of(group, "played-0", Clicks, logs)):
+            group.until("all is durable", lambda: group.checkpoints() == {group.shards[0]: 35})
+    assert rows(path) == list(range(35))
