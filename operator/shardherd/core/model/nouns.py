@@ -17,7 +17,8 @@ from typing import ClassVar, NamedTuple, NewType
 
 from msgspec import UNSET, UnsetType, field
 
-from shardherd.core.model.messages import Message, Name, Natural, Seconds
+from shardherd.core.model.messages import Message, Name, Natural, Position, Seconds
+from shardherd.core.model.positions import MAX_OFFSET
 from shardherd.core.model.reasons import LIMITS
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
 from shardherd.core.model.verdicts import Verdict
@@ -28,8 +29,8 @@ ShardId = NewType("ShardId", Name)
 ConsumerId = NewType("ConsumerId", Name)
 """Name of a consumer within its group: the name of its pod."""
 
-Offset = Natural
-"""A position in a shard: always the next record to read."""
+Offset = Position
+"""A position in a shard: always the next record to read. An integer of any size: see `positions`."""
 
 
 class ShardState(StrEnum):
@@ -509,6 +510,7 @@ class KafkaSource:
     """
 
     kind: ClassVar[str] = "kafka"
+    last_position: ClassVar[Offset] = MAX_OFFSET
 
     bootstrap_servers: str
     topics: tuple[str, ...]
