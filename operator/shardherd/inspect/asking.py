@@ -18,7 +18,7 @@ from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.secrets import contents
 from shardherd.controller.declared import InvalidGroupError, declared
-from shardherd.core.model.nouns import GroupSettings, GroupSpec
+from shardherd.core.model.nouns import GroupSettings, GroupSpec, KafkaSource
 from shardherd.core.planning.listing import identity_of
 from shardherd.inspect import checks
 from shardherd.inspect.brokers import Asked, judged
@@ -71,6 +71,8 @@ async def _one(connector: KafkaConnector, resource: Mapping[str, Any]) -> Asked:
         source = declared(resource).source
     except InvalidGroupError as error:
         return Asked(str(identity), refused=str(error))
+    if not isinstance(source, KafkaSource):
+        return Asked(str(identity), refused=f"its source is {source.kind}, which has no brokers to ask")
     behind = resource.get("status", {}).get("lag", {}).get("seconds")
     try:
         found = await connector.survey(GroupSpec(identity, source, GroupSettings(), wanted=0))

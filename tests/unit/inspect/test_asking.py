@@ -85,7 +85,7 @@ def test_doctor_asks_the_brokers_only_if_it_is_told_to(api: PlayedApi, answers: 
     _, found = checked("doctor", "--brokers")
     assert (found["broker of shop/clicks"], found["broker of shop/clicks, from here"]) == (operators, FOUND)
     (asked,) = answers.asked
-    assert (asked.source.topics, asked.source.read_committed) == (("clicks",), True)
+    assert (asked.kafka.topics, asked.kafka.read_committed) == (("clicks",), True)
 
 
 def test_who_cannot_reach_the_brokers_is_told_how_to_ask_from_inside(api: PlayedApi, answers: Answers, checked: Any) -> None:

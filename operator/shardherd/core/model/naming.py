@@ -42,6 +42,11 @@ def split(shard: ShardId) -> tuple[str, int]:
     return (shard, -1)
 
 
+def is_of_kinesis(shard: ShardId) -> bool:
+    """Whether it is a shard of a stream in Kinesis, by its name: no partition of Kafka is called so."""
+    return shard.rpartition("/")[2].startswith(KINESIS)
+
+
 def cell(shard: ShardId, cells: int) -> int:
     """Which of so many cells this shard is in: its partition's number says, so that co-partitioned topics meet."""
     return split(shard)[1] % cells

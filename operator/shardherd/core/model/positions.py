@@ -9,6 +9,7 @@ digits. Called wherever a resource, a document or an answer of a command holds a
 from __future__ import annotations
 
 import re
+from typing import Any
 
 MAX_OFFSET = 2**63 - 1
 """The largest position in Kafka."""
@@ -25,6 +26,15 @@ _DIGITS = re.compile(r"0|[1-9][0-9]{0,55}")
 def to_json(position: int) -> int | str:
     """An integer that every program reads right, or the digits of one that is larger."""
     return position if position <= LARGEST_EXACT else str(position)
+
+
+def exact(value: Any) -> Any:
+    """A JSON value whose integers every program reads right: larger ones are strings of digits."""
+    if isinstance(value, dict):
+        return {name: exact(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [exact(item) for item in value]
+    return to_json(value) if type(value) is int else value
 
 
 def from_json(value: object) -> int:
