@@ -18,8 +18,8 @@ from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.secrets import contents
 from shardherd.controller.declared import InvalidGroupError, declared
-from shardherd.core.model.nouns import GroupSettings, GroupSpec, KafkaSource
-from shardherd.core.planning.listing import identity_of
+from shardherd.core.model.nouns import GroupSettings, GroupSpec
+from shardherd.core.planning.listing import identity_of, reads_kinesis
 from shardherd.inspect import checks
 from shardherd.inspect.brokers import Asked, judged
 from shardherd.inspect.checks import Check
@@ -53,7 +53,9 @@ class OwnSecrets:
 
 def told(api: KubernetesApi, groups: Sequence[Mapping[str, Any]], elsewhere: str = "") -> Iterator[Check]:
     """What the brokers of these groups say, in their order. `elsewhere`: see `judged`."""
-    asked = asyncio.run(ask(KafkaConnector(OwnSecrets(api)), groups))
+    # Groups of another source have no brokers.
+    of_kafka = [each for each in groups if not reads_kinesis(each)]
+    asked = asyncio.run(ask(KafkaConnector(OwnSecrets(api)), of_kafka))
     return judged(asked, time.time(), elsewhere)
 
 
@@ -68,11 +70,9 @@ async def ask(connector: KafkaConnector, groups: Sequence[Mapping[str, Any]]) ->
 async def _one(connector: KafkaConnector, resource: Mapping[str, Any]) -> Asked:
     identity = identity_of(resource)
     try:
-        source = declared(resource).source
+        source = declared(resource).kafka
     except InvalidGroupError as error:
         return Asked(str(identity), refused=str(error))
-    if not isinstance(source, KafkaSource):
-        return Asked(str(identity), refused=f"its source is {source.kind}, which has no brokers to ask")
     behind = resource.get("status", {}).get("lag", {}).get("seconds")
     try:
         found = await connector.survey(GroupSpec(identity, source, GroupSettings(), wanted=0))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from shardherd.adapters.kinesis.positions import TableOffsetStore
+from shardherd.adapters.kinesis.positions import PositionTable, TableOffsetStore
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.positions import ConfigMapPositions
+from shardherd.adapters.local.database import Database
+from shardherd.adapters.local.positions import SqlitePositions
 from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import (
@@ -53,6 +58,16 @@ class TestConfigMaps(TableContract):
         return lambda: TableOffsetStore(on(server), GROUP, topic, interval=0.0)
 
 
+class TestSqlite(TableContract):
+    @pytest.fixture
+    def open_store(self, topic: str, tmp_path: Path) -> Iterator[Open]:
+        databases = [Database(tmp_path / "state.db") for _ in range(2)]
+        opened = itertools.cycle(databases)
+        yield lambda: TableOffsetStore(SqlitePositions(next(opened)), GROUP, topic, interval=0.0)
+        for each in databases:
+            each.close()
+
+
 def on(server: PlayedConfigMaps) -> ConfigMapPositions:
     return ConfigMapPositions(cast(KubernetesApi, server))
 
@@ -67,7 +82,7 @@ def table() -> MemoryPositions:
     return MemoryPositions()
 
 
-async def taken_over(table: MemoryPositions | ConfigMapPositions, interval: float = 0.0) -> TableOffsetStore:
+async def taken_over(table: PositionTable, interval: float = 0.0) -> TableOffsetStore:
     store = TableOffsetStore(table, GROUP, "orders", interval=interval)
     await store.take_over()
     return store
@@ -223,3 +238,31 @@ async def test_the_api_server_away_is_told_from_an_outcome_that_nobody_knows(ser
         server.before = nothing
         assert await store.read([FIRST]) == {FIRST: 1}
         await store.take_over()
+
+
+async def test_positions_on_one_machine_go_with_their_group_and_a_folder_of_an_earlier_version_gets_the_table(
+    tmp_path: Path,
+) -> None:
+    database = Database(tmp_path / "state.db")
+    table = SqlitePositions(database)
+    await (await taken_over(table)).commit({FIRST: SEQUENCE}, {})
+    assert await TableOffsetStore(SqlitePositions(database), GROUP, "orders").read([FIRST]) == {FIRST: SEQUENCE}
+
+    table.forget(GROUP.uid)
+
+    assert await TableOffsetStore(table, GROUP, "orders").read([FIRST]) == {}
+    database.close()
+
+
+async def test_ten_thousand_shards_fit_into_one_object(server: PlayedConfigMaps) -> None:
+    shards = [ShardId(f"orders/shardId-{number:012d}") for number in range(10_000)]
+    source_id = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders@1700000000"
+    notes = {shard: f"1 6a1f2c34-0000-4000-8000-000000000001 17 {number} {source_id}" for number, shard in enumerate(shards)}
+    digits = random.Random(1)
+    positions = {shard: SEQUENCE + digits.randrange(10**50) for shard in shards}
+    store = await taken_over(on(server))
+
+    await store.commit(positions, notes)
+
+    assert await store.read(shards) == positions
+    assert server.bytes < 700_000

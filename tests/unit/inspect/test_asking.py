@@ -118,6 +118,14 @@ def test_a_group_that_cannot_be_read_is_named(api: PlayedApi, answers: Answers, 
     assert (verdict, said.partition(":")[0]) == ("unknown", "ConsumerGroup shop/clicks cannot be read")
 
 
+def test_a_group_of_another_source_has_no_brokers_to_ask(api: PlayedApi, answers: Answers, checked: Any) -> None:
+    kinesis = {"source": {"kinesis": {"streamName": "orders", "region": "eu-central-1"}}}
+    api.objects[f"{GROUPS}/clicks"] = {**observed().resource, "spec": kinesis}
+    _, found = checked("doctor", "--brokers")
+    assert "broker of shop/clicks, from here" not in found
+    assert answers.asked == []
+
+
 async def test_a_groups_secret_is_read_with_the_rights_of_who_asks() -> None:
     api = PlayedApi()
     path = "/api/v1/namespaces/shop/secrets/kafka"
