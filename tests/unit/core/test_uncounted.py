@@ -146,3 +146,15 @@ def test_a_plug_in_is_told_no_weights_and_the_balance_holds() -> None:
     play.settle("g-0", "g-1")
     assert sorted(len(play.confirmed(name)) for name in ("g-0", "g-1")) == [1, 1]
     assert GroupIdentity("demo", "clicks", play.group.spec.identity.uid) == play.group.spec.identity
+
+
+def test_a_stream_that_was_made_anew_is_named_as_one_and_granted_to_nobody() -> None:
+    play = Play(kinesis(1))
+    play.discover([info(FIRST, 10)._replace(source_id="arn@1")])
+    play.settle("g-0")
+    play.discover([info(FIRST, 10)._replace(source_id="arn@2")])
+    (cause,) = play.view.withheld
+    assert cause.reason == "SourceRecreated"
+    assert cause.message.startswith(f"{FIRST}: the stream was deleted and made again")
+    play.settle("g-0")
+    assert play.confirmed("g-0") == {}

@@ -153,11 +153,12 @@ def _withheld(state: State) -> tuple[Condition, ...]:
             )
         )
     if state.clocks.recreated:
+        what = "topic" if state.spec.source.counts_records else "stream"
         found.append(
             Condition(
                 SOURCE_RECREATED,
-                f"{_named(state.clocks.recreated)}: the topic was deleted and made again, and the checkpoints are those of the "
-                "old one; nothing is granted. Say where to read on by spec.reset, for example {id: ..., to: Earliest}",
+                f"{_named(state.clocks.recreated)}: the {what} was deleted and made again, and the checkpoints are those of "
+                "the old one; nothing is granted. Say where to read on by spec.reset, for example {id: ..., to: Earliest}",
             )
         )
     # Nobody can say where to read on in a shard that the source does not have.

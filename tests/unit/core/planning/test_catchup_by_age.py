@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shardherd.core.model.nouns import ShardState
 from shardherd.core.planning.catchup import EVALUATE, Wish, wish
 from shardherd.core.planning.observed import LagScaling, OwnedSet, Scaling, ScalingMode, Sizing
 from shardherd.core.planning.traffic import INTERVAL, SPAN
@@ -89,3 +90,12 @@ def test_the_last_consumer_stays() -> None:
 def test_the_status_tells_seconds_and_no_records() -> None:
     assert status_of(observation(view=picture(42)))["lag"] == {"seconds": 42}
     assert status_of(observation(view=picture(None)))["lag"] == {}
+
+
+def test_what_waits_for_its_parents_stands_still_for_that_reason() -> None:
+    held = (*shards(1, lag_records=None), *shards(1, ShardState.WAIT, lag_records=None), *shards(1, ShardState.OVER))
+    (row,) = status_of(observation(view=view(held, counts_records=False)))["stuckShards"]
+    assert (row["reason"], row["message"]) == (
+        "WaitsForParents",
+        "in an ordered group it waits until the shards that come before it are read to their ends",
+    )
