@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from shardherd.adapters.kinesis.stream import KinesisStream
 from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GroupIdentity, KinesisSource, ShardId, ShardInfo
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kinesis.client import Kinesis, StreamAccess
+from shardherd.source.kinesis.client import AccessKeys, Kinesis, StreamAccess
 from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
 from tests.harness.memory_secrets import MemorySecrets
 
@@ -255,3 +256,47 @@ async def test_a_secret_that_was_corrected_is_read_again(
 
     with stream(kinesis, "orders", 1):
         assert len((await source.discover()).shards) == 1
+
+
+async def test_a_secret_is_read_once_for_all_who_ask_at_once_and_again_after_a_minute_or_a_failure(
+    secrets: MemorySecrets, clock: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = secrets.read
+
+    async def counted(namespace: str, name: str) -> Any:
+        read.append(name)
+        await asyncio.sleep(0)
+        return await original(namespace, name)
+
+    monkeypatch.setattr(secrets, "read", counted)
+    access = Access(secrets, "demo", "aws", monotonic=clock)
+
+    await asyncio.gather(*(access.ready(failing=False) for _ in range(10)))
+    assert (read, access.keys()) == (["aws"], AccessKeys("id", "secret"))
+    clock.now += 59.0
+    await access.ready(failing=False)
+    assert read == ["aws"]
+    secrets.data["demo", "aws"] = {"accessKeyId": b"new", "secretAccessKey": b"secret", "sessionToken": b"token"}
+    await access.ready(failing=True)
+    assert (read, access.keys()) == (["aws"] * 2, AccessKeys("new", "secret", "token"))
+    secrets.available = False
+    clock.now += 61.0
+    await access.ready(failing=False)
+    assert (len(read), access.keys()) == (3, AccessKeys("new", "secret", "token"))
+
+
+async def test_where_nothing_is_answered_no_more_is_asked(
+    kinesis: PlayedKinesis, opened: Callable[[str], KinesisShardSource]
+) -> None:
+    with stream(kinesis, "orders", 12):
+        source = opened("orders")
+        wanted = {info.shard: info.begin for info in (await source.discover()).shards}
+        kinesis.played.refusals = [("AccessDeniedException", "not authorized")] * 12
+        with pytest.raises(SourceUnavailableError, match="Kinesis refuses get_records of orders"):
+            await source.written_at(wanted)
+        assert kinesis.played.calls["GetRecords"] == 4
+
+        kinesis.played.calls.clear()
+        kinesis.played.refusals = [("AccessDeniedException", "not authorized")]
+        assert len(await source.written_at(wanted)) == 11

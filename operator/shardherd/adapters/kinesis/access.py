@@ -6,6 +6,7 @@ is wrong. The values stay in memory. Decides nothing about what a failure means 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -40,6 +41,7 @@ class Access:
         self._own_identity = own_identity
         self._monotonic = monotonic
         self._keys: AccessKeys | None = None
+        self._reading = asyncio.Lock()
         self._read_at = float("-inf")
 
     def keys(self) -> AccessKeys | None:
@@ -55,9 +57,12 @@ class Access:
                     " name one by credentials.secretRef, or set kafkaCredentials.ownAwsIdentity of the chart"
                 )
             return
-        age = self._monotonic() - self._read_at
-        if self._keys is not None and age < (LEAST_PAUSE if failing else MAX_AGE):
-            return
+        async with self._reading:
+            age = self._monotonic() - self._read_at
+            if self._keys is None or age >= (LEAST_PAUSE if failing else MAX_AGE):
+                await self._read()
+
+    async def _read(self) -> None:
         try:
             found = await self._secrets.read(self._namespace, self._name)
             texts = {key: self._text(found, key) for key in (ID, SECRET)}

@@ -17,7 +17,7 @@ from shardherd.ports import SecretReader
 from shardherd.source.kinesis.client import Kinesis, StreamAccess
 
 THREADS = 4
-"""Questions that are asked at a time, of all streams."""
+"""Questions that are asked at a time of one stream: one that does not answer keeps no other waiting."""
 
 TIMEOUT = 5.0
 """Seconds for one call."""
@@ -29,7 +29,12 @@ _Key = tuple[str, str, str, str, str]
 @dataclass
 class _Shared:
     stream: KinesisStream
+    threads: ThreadPoolExecutor
     users: int = 0
+
+    def close(self) -> None:
+        """Ask nothing any more; calls under way end at their own deadline."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
 
 class KinesisConnector:
@@ -52,7 +57,6 @@ class KinesisConnector:
         self._own_identity = own_identity
         self._commit_interval = commit_interval
         self._streams: dict[_Key, _Shared] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kinesis")
 
     def source(self, identity: GroupIdentity, source: KinesisSource) -> KinesisShardSource:
         namespace = identity.namespace
@@ -61,7 +65,8 @@ class KinesisConnector:
             access = Access(self._secrets, namespace, source.secret, own_identity=self._own_identity)
             keys = access.keys if source.secret else None
             kinesis = Kinesis(StreamAccess(source.stream, source.region, source.endpoint, keys), timeout=TIMEOUT)
-            self._streams[key] = _Shared(KinesisStream(kinesis, access, self._threads))
+            threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"kinesis {source.name}")
+            self._streams[key] = _Shared(KinesisStream(kinesis, access, threads), threads)
         shared = self._streams[key]
         shared.users += 1
         return KinesisShardSource(shared.stream, source, lambda: self._leave(key, shared))
@@ -74,7 +79,10 @@ class KinesisConnector:
         shared.users -= 1
         if shared.users == 0 and self._streams.get(key) is shared:
             del self._streams[key]
+            shared.close()
 
     async def close(self) -> None:
-        """Ask nothing any more; calls under way end at their own deadline."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Forget every stream; the sources made here end with them."""
+        streams, self._streams = list(self._streams.values()), {}
+        for shared in streams:
+            shared.close()

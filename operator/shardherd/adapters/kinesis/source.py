@@ -18,6 +18,9 @@ MOST = 50
 """Shards that one look at positions asks about: each is two or three calls, of the five a second that a shard answers."""
 
 
+TOGETHER = 4
+"""Of these so many at a time."""
+
 UNKNOWN = -1.0
 """In place of a time: nothing was shown, and something is there."""
 
@@ -48,23 +51,25 @@ class KinesisShardSource:
         return {self._shard(each.id): position for each, position in zip(shards, found, strict=True)}
 
     async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
-        """One peek at each position, at most MOST. A shard that is throttled, or that Kinesis does not list, is left out."""
+        """One peek at each position, at most MOST. A shard that is throttled, or that Kinesis does not list, is left out.
+
+        A few at a time: where none of these is answered, the others are not asked for.
+        """
         look = await self._stream.look()
         wanted = [(shard, look.shards[name]) for shard in positions if (name := self._id(shard)) in look.shards][:MOST]
-        answers = await asyncio.gather(
-            *(self._written_at(listed, positions[shard]) for shard, listed in wanted), return_exceptions=True
-        )
         found: dict[ShardId, float | None] = {}
-        failures: list[SourceUnavailableError] = []
-        for (shard, _), answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, SourceUnavailableError):
-                failures.append(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            elif answer != UNKNOWN:
-                found[shard] = answer
-        if failures and not found:
-            raise failures[0]
+        for at in range(0, len(wanted), TOGETHER):
+            some = wanted[at : at + TOGETHER]
+            answers = await asyncio.gather(
+                *(self._written_at(listed, positions[shard]) for shard, listed in some), return_exceptions=True
+            )
+            failures = [answer for answer in answers if isinstance(answer, BaseException)]
+            for failure in failures:
+                if len(failures) == len(some) or not isinstance(failure, SourceUnavailableError):
+                    raise failure
+            for (shard, _), answer in zip(some, answers, strict=True):
+                if not isinstance(answer, BaseException) and answer != UNKNOWN:
+                    found[shard] = answer
         return found
 
     async def log_ends(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
