@@ -382,7 +382,7 @@ def moved(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> 
 
 def with_topics(spec: GroupSpec, *topics: str) -> GroupSpec:
     """The spec with other topics."""
-    return replace(spec, source=replace(spec.source, topics=topics))
+    return replace(spec, source=replace(spec.kafka, topics=topics))
 
 
 def with_settings(spec: GroupSpec, **settings: Any) -> GroupSpec:

@@ -191,7 +191,9 @@ async def _run(
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
     from shardherd.adapters.assignors import load_assignors
+    from shardherd.adapters.connector import Sources
     from shardherd.adapters.kafka.connector import KafkaConnector
+    from shardherd.adapters.kinesis.connector import KinesisConnector
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.events import KubernetesEvents
@@ -201,6 +203,7 @@ async def _run(
     from shardherd.adapters.kubernetes.object_cache import ObjectCache
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+    from shardherd.adapters.kubernetes.positions import ConfigMapPositions
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
     from shardherd.clock import SystemClock
     from shardherd.controller import handlers
@@ -235,7 +238,10 @@ async def _run(
     stack.callback(api.close)
     events = KubernetesEvents(api, clock, identity.pod_name)
     stack.callback(events.close)
-    connector = KafkaConnector(KubernetesSecrets(api), own_identity=settings.own_aws_identity)
+    secrets, own = KubernetesSecrets(api), settings.own_aws_identity
+    connector = Sources(
+        KafkaConnector(secrets, own_identity=own), KinesisConnector(secrets, ConfigMapPositions(api), own_identity=own)
+    )
     stack.push_async_callback(connector.close)
     # What keeps us leading must not wait behind what many groups ask for at once.
     lease_api = KubernetesApi(configuration, connections=2, count=count)

@@ -137,12 +137,13 @@ class Discovered:
 class ShardSource(Protocol):
     """A group's view of its source and of its durable positions there. One connection a group."""
 
-    async def discover(self, *, sizes: bool = False) -> Discovered:
+    async def discover(self, *, sizes: bool = False, ends: bool = False) -> Discovered:
         """All shards now, with begin and end offsets, and zones where the source knows them.
 
         What cannot be had of some keeps nothing of the others back. Raises SourceUnavailableError if nothing can be had of any.
 
-        With `sizes` also how many bytes they have, as far as the source shows it to us: not doing so is no error.
+        With `sizes` also how many bytes they have, as far as the source shows it to us: not doing so is no error. With `ends`
+        also where open shards end now, if that is looked for only where it is asked for.
         """
         ...
 

@@ -49,6 +49,15 @@ def _oauth(mechanism: str = "OAUTHBEARER", protocol: str = "SASL_SSL", **oauth: 
     return {"source": {"kafka": {"security": {"protocol": protocol, "sasl": sasl}}}}
 
 
+ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
+
+
+def _kinesis(**source: object) -> Json:
+    """A group that reads a stream of Kinesis."""
+    kinesis = {"streamName": "orders", "region": "eu-central-1", **source}
+    return {"source": {"kafka": None, "kinesis": kinesis}, "application": {"type": "Python"}}
+
+
 PYTHON: Json = {"type": "Python", "mainApplicationFile": None, "processor": "clicks:Clicks"}
 """What makes an ordinary group's application one of Python."""
 
@@ -147,12 +156,69 @@ REFUSED = [
     *REFUSED_TYPES,
     pytest.param(
         {"source": {"kafka": None}},
-        "spec.source must name exactly one source: set spec.source.kafka",
+        "spec.source must name exactly one source: set spec.source.kafka or spec.source.kinesis",
         id="no source",
     ),
     pytest.param(
-        {"source": {"kinesis": {}}},
-        'unknown field "spec.source.kinesis"',
+        {"source": {"kinesis": {"streamName": "orders", "region": "eu-central-1"}}},
+        "spec.source must name exactly one source: remove spec.source.kafka or spec.source.kinesis",
+        id="two sources",
+    ),
+    pytest.param(
+        {"source": {"kafka": None, "kinesis": {"streamName": "orders"}}},
+        "spec.source.kinesis.region: Required value",
+        id="a stream without a region",
+    ),
+    pytest.param(
+        _kinesis(streamName=None),
+        "spec.source.kinesis has neither streamName nor streamARN: set one of them",
+        id="a source in Kinesis without a stream",
+    ),
+    pytest.param(
+        _kinesis(streamARN=ARN),
+        "spec.source.kinesis has both streamName and streamARN: remove one of them",
+        id="a stream by name and ARN",
+    ),
+    pytest.param(
+        _kinesis(streamName=None, streamARN="arn:aws:sqs:eu-central-1:123456789012:orders"),
+        "spec.source.kinesis.streamARN in body should match",
+        id="an ARN of something else",
+    ),
+    pytest.param(
+        _kinesis(endpoint="kinesis.example"),
+        "spec.source.kinesis.endpoint in body should match",
+        id="an endpoint that is no URL",
+    ),
+    pytest.param(
+        {**_kinesis(), "application": {}},
+        "spec.source.kinesis is read by programs that call the client of shardherd themselves: set spec.application.type to"
+        " Python",
+        id="Spark and Kinesis",
+    ),
+    pytest.param(
+        {**_kinesis(), **_python()},
+        "spec.source.kinesis is read by programs that call the client of shardherd themselves",
+        id="a processor and Kinesis",
+    ),
+    pytest.param(
+        {**_kinesis(), "assignor": "Weighted"},
+        "spec.assignor Weighted weighs shards by the records that positions count, and those of Kinesis count none: set Sticky",
+        id="weights where nothing is counted",
+    ),
+    pytest.param(
+        {**_kinesis(), "state": {"cells": 4, "checkpoint": {"claimName": "state"}}},
+        "spec.state is for Kafka, whose keys keep their cells: shards of Kinesis split and merge. Remove it, or set"
+        " spec.source.kafka",
+        id="cells in Kinesis",
+    ),
+    pytest.param(
+        {**_kinesis(), "reset": {"id": "a", "to": "Offsets", "offsets": {"orders/shardId-000000000000": 5}}},
+        "spec.reset.to Offsets is for Kafka: set a position of Kinesis by Earliest, Latest or Timestamp",
+        id="positions of Kinesis in a reset",
+    ),
+    pytest.param(
+        {"source": {"pulsar": {}}},
+        'unknown field "spec.source.pulsar"',
         id="a source that this version does not know",
     ),
     pytest.param(
@@ -616,6 +682,17 @@ REFUSED_NAMES = [
 ]
 
 ACCEPTED = [
+    pytest.param(_kinesis(), id="a stream by name"),
+    pytest.param(
+        _kinesis(
+            streamName=None,
+            streamARN=ARN,
+            endpoint="https://vpce-1.kinesis.eu-central-1.vpce.amazonaws.com",
+            credentials={"secretRef": {"name": "aws"}},
+            startingPosition="Latest",
+        ),
+        id="a stream by ARN, with a key and an endpoint",
+    ),
     pytest.param(_python(), id="a processor"),
     pytest.param(
         _python(

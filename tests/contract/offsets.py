@@ -15,6 +15,10 @@ Open = Callable[[], OffsetStore]
 class OffsetsContract:
     """A subclass gives the fixtures `topic` (of 3 partitions) and `open_store`, which opens the same group's offsets again."""
 
+    def unwritable(self, topic: str) -> ShardId:
+        """A shard of which no position can be committed."""
+        return shard(topic, 99)
+
     async def test_a_new_group_has_no_positions(self, topic: str, open_store: Open) -> None:
         store = open_store()
         await store.take_over()
@@ -116,7 +120,7 @@ class OffsetsContract:
         await store.commit({shard(topic, 0): 5}, {})
 
         with pytest.raises(SourceUnavailableError):
-            await store.commit({shard(topic, 0): 6, shard(topic, 99): 1}, {})
+            await store.commit({shard(topic, 0): 6, self.unwritable(topic): 1}, {})
 
         assert await store.read([shard(topic, 0)]) == {shard(topic, 0): 5}
         await store.commit({shard(topic, 0): 7}, {})

@@ -42,7 +42,7 @@ SCALARS = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**64), 2**64),
-    st.sampled_from([0, 1, 2**63 - 1, 2**63, -1, 1.0, 1.5, 1e300]),
+    st.sampled_from([0, 1, 2**63 - 1, 2**63, 10**56 - 1, -1, 1.0, 1.5, 1e300]),
     st.text(max_size=3),
     st.sampled_from(["", "WAIT", "ok", "n" * 512, "n" * 513, "\x7f", "a\nb", "\ud800", "é"]),
     st.just([]),

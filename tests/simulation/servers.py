@@ -354,7 +354,7 @@ class SimulatedSource:
         self._process, self._network, self._kafka = process, network, kafka
         self._partial = PartialView()
 
-    async def discover(self, *, sizes: bool = False) -> Discovered:
+    async def discover(self, *, sizes: bool = False, ends: bool = False) -> Discovered:
         infos = await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )

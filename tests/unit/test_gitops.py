@@ -134,7 +134,7 @@ class TestKeda:
     def test_its_trigger_names_the_kafka_group_that_has_the_positions(self) -> None:
         group = self.group()
         group["metadata"] |= {"uid": "uid", "generation": 1}
-        source = declarations.declared(group).source
+        source = declarations.declared(group).kafka
         (trigger,) = (
             each
             for scaled in shown("keda.md", "ScaledObject")

@@ -1,4 +1,4 @@
-"""How a pod gets a group's Kafka credentials: one volume of the Secrets' keys under fixed names, and where to find them.
+"""How a pod gets a group's credentials for Kafka or Kinesis: one volume of the Secrets' keys, and where to find them.
 
 Called by `manifests`, for drivers and executors alike. The kubelet renews the files when a Secret changes, so nothing restarts.
 Pure; no value of a Secret is seen here.
@@ -7,8 +7,10 @@ Pure; no value of a Secret is seen here.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from shardherd.controller.declared import kinesis_secret
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity, SecretKey, Security
 
 VOLUME = "kafka-credentials"
@@ -43,6 +45,35 @@ def volumes(security: KafkaSecurity) -> list[dict[str, Any]]:
 def mounts(security: KafkaSecurity) -> list[dict[str, Any]]:
     """Where a container has it."""
     return [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if _files(security) else []
+
+
+KINESIS_FOLDER = "/var/run/secrets/shardherd-kinesis"
+KINESIS_VOLUME = "kinesis-credentials"
+
+
+def volumes_of(source: Mapping[str, Any], security: KafkaSecurity) -> list[dict[str, Any]]:
+    """The volumes of a source's Secrets, if any is used."""
+    secret = kinesis_secret(source.get("kinesis", {}))
+    if not secret:
+        return volumes(security)
+    # Only the key of a role has a token.
+    sources = [
+        {"secret": {"name": secret, "items": [{"key": key, "path": key} for key in ("accessKeyId", "secretAccessKey")]}},
+        {"secret": {"name": secret, "items": [{"key": "sessionToken", "path": "sessionToken"}], "optional": True}},
+    ]
+    return [{"name": KINESIS_VOLUME, "projected": {"defaultMode": MODE, "sources": sources}}]
+
+
+def mounts_of(source: Mapping[str, Any], security: KafkaSecurity) -> list[dict[str, Any]]:
+    """Where a container has them."""
+    if not kinesis_secret(source.get("kinesis", {})):
+        return mounts(security)
+    return [{"name": KINESIS_VOLUME, "mountPath": KINESIS_FOLDER, "readOnly": True}]
+
+
+def kinesis_environment(source: Mapping[str, Any]) -> dict[str, str]:
+    """Where an access key of AWS is, if one is declared."""
+    return {"SHARDHERD_KINESIS_CREDENTIALS": KINESIS_FOLDER} if kinesis_secret(source.get("kinesis", {})) else {}
 
 
 def environment(security: KafkaSecurity) -> dict[str, str]:

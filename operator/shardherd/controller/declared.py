@@ -18,6 +18,7 @@ from shardherd.core.model.nouns import (
     GroupSettings,
     GrowthCutover,
     KafkaSource,
+    KinesisSource,
     Reset,
     ResetTo,
     ShardId,
@@ -49,6 +50,9 @@ PAUSES = {
     "scale_out": "shardherd.dev/pause-scale-out",
 }
 """Annotations of a group that, while they are `true`, keep something from being done."""
+
+_NO_KAFKA: Mapping[str, Any] = {"growth": {"cutover": "Never", "settle": "0s"}}
+"""Where the source is another one: shards name their parents there, and nothing follows from how many there are."""
 
 SHARDS_PER_CONSUMER = 4
 """Where `spec.scaling.shardsPerConsumer` is not given: the schema cannot say it, as the field is wrong in other modes."""
@@ -132,20 +136,12 @@ def _scaling(scaling: Mapping[str, Any]) -> Scaling:
 
 
 def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Declared:
-    kafka, application = spec["source"]["kafka"], spec["application"]
+    application = spec["application"]
+    kafka = spec["source"].get("kafka", _NO_KAFKA)
     return Declared(
         identity=identity,
         generation=int(metadata.get("generation", 0)),
-        source=KafkaSource(
-            bootstrap_servers=kafka["bootstrapServers"],
-            topics=tuple(kafka.get("topics", ())),
-            topic_pattern=kafka.get("topicPattern", ""),
-            group_id=kafka.get("groupId") or f"{identity.namespace}.{identity.name}",
-            starting_position=kafka["startingPosition"],
-            read_committed=kafka.get("isolationLevel") == "ReadCommitted",
-            delete_offsets=spec.get("cleanup") == "Delete",
-            security=kafka_security(spec),
-        ),
+        source=_kafka(identity, spec) if "kafka" in spec["source"] else _kinesis(spec["source"]["kinesis"]),
         settings=GroupSettings(
             ordered=spec["ordered"],
             assignor=spec["assignor"],
@@ -180,6 +176,35 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         reset=_reset(spec["reset"], metadata) if "reset" in spec else None,
         executors_vary=not is_python(application) and "dynamicAllocation" in application["executor"],
     )
+
+
+def _kafka(identity: GroupIdentity, spec: Mapping[str, Any]) -> KafkaSource:
+    kafka = spec["source"]["kafka"]
+    return KafkaSource(
+        bootstrap_servers=kafka["bootstrapServers"],
+        topics=tuple(kafka.get("topics", ())),
+        topic_pattern=kafka.get("topicPattern", ""),
+        group_id=kafka.get("groupId") or f"{identity.namespace}.{identity.name}",
+        starting_position=kafka["startingPosition"],
+        read_committed=kafka.get("isolationLevel") == "ReadCommitted",
+        delete_offsets=spec.get("cleanup") == "Delete",
+        security=kafka_security(spec),
+    )
+
+
+def _kinesis(kinesis: Mapping[str, Any]) -> KinesisSource:
+    return KinesisSource(
+        stream=kinesis["streamName"] if "streamName" in kinesis else kinesis["streamARN"],
+        region=kinesis["region"],
+        endpoint=kinesis.get("endpoint", ""),
+        secret=kinesis_secret(kinesis),
+        starting_position=kinesis["startingPosition"],
+    )
+
+
+def kinesis_secret(kinesis: Mapping[str, Any]) -> str:
+    """The name of the Secret with the access key; empty if the pods have an identity of their own."""
+    return str(kinesis["credentials"]["secretRef"]["name"]) if "credentials" in kinesis else ""
 
 
 def is_python(application: Mapping[str, Any]) -> bool:
@@ -223,7 +248,7 @@ def _manager_of_reset(metadata: Mapping[str, Any]) -> str:
 
 def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:
     """What `spec.source.kafka.security` says; no security if it is not set."""
-    security = spec["source"]["kafka"].get("security", {})
+    security = spec["source"].get("kafka", {}).get("security", {})
     sasl, tls = security.get("sasl", {}), security.get("tls", {})
     oauth = sasl.get("oauth")
 
@@ -272,10 +297,10 @@ def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
     Without what is as it would be if it were not given: a later version of the resource definition has more fields with
     defaults, which the API server fills in.
     """
-    kafka = spec["source"]["kafka"]
+    kafka = spec["source"].get("kafka", {})
     return {
         "application": _without(spec["application"], _usual(spec["application"])),
-        "bootstrapServers": kafka["bootstrapServers"],
+        **({"bootstrapServers": kafka["bootstrapServers"]} if kafka else {"kinesis": _of_pods(spec["source"]["kinesis"])}),
         "coordinatorLossLimit": spec["coordinatorLossLimit"],
         "drainTimeout": spec["drainTimeout"],
         # Only if it is set, so that groups without it keep the hash, and with it the pods, that they had.
@@ -287,17 +312,29 @@ def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
 def with_pod_inputs(resource: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """This resource, but its pods made from these inputs."""
     spec = resource["spec"]
-    declared = {name: value for name, value in spec["source"]["kafka"].items() if name not in OPTIONAL_OF_KAFKA}
-    kafka = {**declared, **{name: inputs[name] for name in ("bootstrapServers", *OPTIONAL_OF_KAFKA) if name in inputs}}
     made = {
         **spec,
         "application": _with(inputs["application"], APPLICATION_DEFAULTS),
-        "source": {**spec["source"], "kafka": kafka},
+        "source": _with_source(spec["source"], inputs),
         "coordinatorLossLimit": inputs["coordinatorLossLimit"],
         "drainTimeout": inputs["drainTimeout"],
         **({"state": {**spec["state"], "checkpoint": inputs["state"]}} if "state" in inputs and "state" in spec else {}),
     }
     return {**resource, "spec": made}
+
+
+def _of_pods(kinesis: Mapping[str, Any]) -> dict[str, Any]:
+    """What pods are made from of `spec.source.kinesis`."""
+    return {name: value for name, value in kinesis.items() if name != "startingPosition"}
+
+
+def _with_source(source: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    if "kinesis" in source:
+        kept = {name: value for name, value in source["kinesis"].items() if name == "startingPosition"}
+        return {**source, "kinesis": {**kept, **inputs["kinesis"]}}
+    declared = {name: value for name, value in source["kafka"].items() if name not in OPTIONAL_OF_KAFKA}
+    kafka = {**declared, **{name: inputs[name] for name in ("bootstrapServers", *OPTIONAL_OF_KAFKA) if name in inputs}}
+    return {**source, "kafka": kafka}
 
 
 SPARK, PYTHON = "Spark", "Python"

@@ -165,7 +165,7 @@ class Manifests:
                 "containers": [self._container(resource)],
                 "volumes": [
                     *self._volumes(application),
-                    *credentials.volumes(kafka_security(resource["spec"])),
+                    *credentials.volumes_of(resource["spec"]["source"], kafka_security(resource["spec"])),
                     *_state_volumes(resource["spec"]),
                 ],
             },
@@ -183,7 +183,7 @@ class Manifests:
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "work", "mountPath": WORK},
             {"name": "token", "mountPath": TOKEN, "readOnly": True},
-            *credentials.mounts(kafka_security(resource["spec"])),
+            *credentials.mounts_of(resource["spec"]["source"], kafka_security(resource["spec"])),
             *_state_mounts(resource["spec"]),
         ]
         python = is_python(application)
@@ -241,8 +241,7 @@ class Manifests:
             **({"SHARDHERD_COORDINATOR_CA_FILE": f"{TOKEN}/{AUTHORITIES}"} if self.trust else {}),
             "SHARDHERD_TOKEN_FILE": f"{TOKEN}/token",
             "SHARDHERD_RUN_DIR": RUN,
-            "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": spec["source"]["kafka"]["bootstrapServers"],
-            **_isolation(spec["source"]["kafka"]),
+            **_of_source(spec["source"]),
             "SHARDHERD_HEARTBEAT_INTERVAL_MS": _millis(spec["heartbeatInterval"]),
             "SHARDHERD_SESSION_TIMEOUT_MS": _millis(spec["sessionTimeout"]),
             "SHARDHERD_COORDINATOR_LOSS_LIMIT_MS": _millis(spec["coordinatorLossLimit"]),
@@ -254,6 +253,7 @@ class Manifests:
             "SHARDHERD_METRICS_PORT": str(METRICS_PORT),
             **({"SHARDHERD_METRICS_DIGEST_FILE": f"{TOKEN}/{SCRAPERS}"} if self.scrapers else {}),
             **credentials.environment(kafka_security(spec)),
+            **credentials.kinesis_environment(spec["source"]),
         }
         # What comes from the pod itself stands first, so that the other values may refer to it.
         return [
@@ -265,6 +265,19 @@ class Manifests:
             _from_field("SHARDHERD_CAPACITY", f"metadata.annotations['{names.CAPACITY}']"),
             *({"name": name, "value": value} for name, value in values.items()),
         ]
+
+
+def _of_source(source: Mapping[str, Any]) -> dict[str, str]:
+    """Where the shards are."""
+    if "kinesis" in source:
+        kinesis = source["kinesis"]
+        return {
+            "SHARDHERD_KINESIS_STREAM": kinesis["streamName"] if "streamName" in kinesis else kinesis["streamARN"],
+            "SHARDHERD_KINESIS_REGION": kinesis["region"],
+            **({"SHARDHERD_KINESIS_ENDPOINT": kinesis["endpoint"]} if "endpoint" in kinesis else {}),
+        }
+    kafka = source["kafka"]
+    return {"SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": kafka["bootstrapServers"], **_isolation(kafka)}
 
 
 def _isolation(kafka: Mapping[str, Any]) -> dict[str, str]:
@@ -358,7 +371,7 @@ def _executor(resource: Resource) -> dict[str, Any]:
                     "volumeMounts": [
                         {"name": "tmp", "mountPath": "/tmp"},
                         {"name": "work", "mountPath": WORK},
-                        *credentials.mounts(security),
+                        *credentials.mounts_of(resource["spec"]["source"], security),
                         *_state_mounts(resource["spec"]),
                     ],
                 }
@@ -366,7 +379,7 @@ def _executor(resource: Resource) -> dict[str, Any]:
             "volumes": [
                 {"name": "tmp", "emptyDir": {}},
                 {"name": "work", "emptyDir": {}},
-                *credentials.volumes(security),
+                *credentials.volumes_of(resource["spec"]["source"], security),
                 *_state_volumes(resource["spec"]),
             ],
         },

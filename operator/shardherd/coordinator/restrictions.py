@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardherd.core.model.event_reasons import SOURCE_REACHABLE
-from shardherd.core.model.nouns import Condition, KafkaSource, ShardId
+from shardherd.core.model.nouns import Condition, KafkaSource, KinesisSource, ShardId, Source
 from shardherd.core.model.reasons import (
     GROUP_HAS_LIVE_MEMBERS,
     GROUP_ID_IN_USE,
@@ -28,7 +28,7 @@ from shardherd.ports import Discovered, SourceUnavailableError
 class Restrictions:
     """Those of one group. `prepared` is True once its offsets were taken over; an empty text restricts nothing."""
 
-    source: KafkaSource
+    source: Source
     prepared: bool = False
     source_error: str = ""
     commit_error: str = ""
@@ -52,7 +52,7 @@ class Restrictions:
     def withheld(self) -> tuple[Condition, ...]:
         """The conditions that withhold grants."""
         conditions = []
-        if self.members:
+        if self.members and isinstance(self.source, KafkaSource):
             named = ", ".join(self.members[:5]) + (" and more" if len(self.members) > 5 else "")
             conditions.append(
                 Condition(
@@ -61,7 +61,15 @@ class Restrictions:
                     " a spec.source.kafka.groupId of its own",
                 )
             )
-        if self.id_in_use:
+        if self.id_in_use and isinstance(self.source, KinesisSource):
+            conditions.append(
+                Condition(
+                    GROUP_ID_IN_USE,
+                    "somebody keeps taking over, or deleting, the ConfigMap with the group's positions; find out who, by its"
+                    " managedFields and the API server's audit log",
+                )
+            )
+        elif self.id_in_use and isinstance(self.source, KafkaSource):
             conditions.append(
                 Condition(
                     GROUP_ID_IN_USE,

@@ -298,7 +298,8 @@ class GroupRunner:
         """One look. How many shards it showed."""
         group = self.group
         sizes = group.wants_sizes(self._ports.clock.now())
-        looked = await self._timed("discover", lambda: source.discover(sizes=sizes))
+        ends = group.begins_at_ends
+        looked = await self._timed("discover", lambda: source.discover(sizes=sizes, ends=ends))
         if group.begins_at_ends:
             check_whole(looked)
         self._cleaning.seen(looked)
@@ -322,6 +323,9 @@ class GroupRunner:
             return
         if (timestamp := wanted.timestamp) is not None:
             found = await self._timed("positions_at", lambda: source.positions_at(timestamp))
+            wanted = replace(wanted, positions=found)
+        elif shards := group.reset_to_ends:
+            found = await self._timed("log_ends", lambda: source.log_ends(shards))
             wanted = replace(wanted, positions=found)
         self._mailbox().put(Tell(replace(wanted, wall=self._ports.clock.wall()), insist=False))
 

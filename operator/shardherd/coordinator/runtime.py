@@ -13,7 +13,7 @@ from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.core.group import admission
 from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, UnknownGroupError
-from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation, KafkaSource
 from shardherd.core.model.requests import ConsumerDied
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,8 @@ class Runtime:
 
     def kafka_groups(self) -> Mapping[GroupIdentity, str]:
         """The groups' names in Kafka. From any thread."""
-        return {runner.spec.identity: runner.spec.source.group_id for runner in tuple(self._groups.values())}
+        specs = [runner.spec for runner in tuple(self._groups.values())]
+        return {spec.identity: spec.source.group_id for spec in specs if isinstance(spec.source, KafkaSource)}
 
     def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
         """Proof of death, for the group to act upon."""

@@ -19,7 +19,7 @@ from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, Kub
 from shardherd.adapters.kubernetes.secrets import contents
 from shardherd.controller.declared import InvalidGroupError, declared
 from shardherd.core.model.nouns import GroupSettings, GroupSpec
-from shardherd.core.planning.listing import identity_of
+from shardherd.core.planning.listing import identity_of, reads_kinesis
 from shardherd.inspect import checks
 from shardherd.inspect.brokers import Asked, judged
 from shardherd.inspect.checks import Check
@@ -53,7 +53,9 @@ class OwnSecrets:
 
 def told(api: KubernetesApi, groups: Sequence[Mapping[str, Any]], elsewhere: str = "") -> Iterator[Check]:
     """What the brokers of these groups say, in their order. `elsewhere`: see `judged`."""
-    asked = asyncio.run(ask(KafkaConnector(OwnSecrets(api)), groups))
+    # Groups of another source have no brokers.
+    of_kafka = [each for each in groups if not reads_kinesis(each)]
+    asked = asyncio.run(ask(KafkaConnector(OwnSecrets(api)), of_kafka))
     return judged(asked, time.time(), elsewhere)
 
 
@@ -68,7 +70,7 @@ async def ask(connector: KafkaConnector, groups: Sequence[Mapping[str, Any]]) ->
 async def _one(connector: KafkaConnector, resource: Mapping[str, Any]) -> Asked:
     identity = identity_of(resource)
     try:
-        source = declared(resource).source
+        source = declared(resource).kafka
     except InvalidGroupError as error:
         return Asked(str(identity), refused=str(error))
     behind = resource.get("status", {}).get("lag", {}).get("seconds")

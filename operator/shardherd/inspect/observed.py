@@ -23,12 +23,14 @@ from shardherd.core.model.nouns import (
     ConsumerView,
     GroupIdentity,
     GroupView,
+    KafkaSource,
+    KinesisSource,
     ShardId,
     ShardState,
     ShardView,
 )
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL
-from shardherd.core.planning.listing import condition, identity_of
+from shardherd.core.planning.listing import condition, identity_of, reads_kinesis
 from shardherd.core.planning.observed import ConsumerPod
 
 Json = dict[str, Any]
@@ -107,6 +109,7 @@ def _picture(observed: Observed) -> GroupView:
     stored, status = observed.stored, observed.status
     source = condition(observed.resource, reasons.ConditionType.SOURCE_REACHABLE)
     ready = condition(observed.resource, reasons.ConditionType.READY)
+    kind = KinesisSource if reads_kinesis(observed.resource) else KafkaSource
     withheld = ready.get("status") == "False" and ready.get("reason") in WITHHOLDING
     return GroupView(
         group_epoch=stored.group.group_epoch if stored else 0,
@@ -117,7 +120,8 @@ def _picture(observed: Observed) -> GroupView:
         source_error=source.get("message", "the operator has not said anything of it yet"),
         withheld=(Condition(ready["reason"], ready["message"]),) if withheld else (),
         discovered=stored.group.discovered if stored else False,
-        source="kafka",
+        source=kind.kind,
+        counts_records=kind.counts_records,
         last_reset=stored.group.last_reset if stored else None,
         lag_seconds=status.get("lag", {}).get("seconds"),
     )

@@ -11,6 +11,7 @@ from rich.highlighter import RegexHighlighter
 from rich.text import Text
 from rich.theme import Theme
 
+from shardherd.core.model.positions import exact
 from shardherd.inspect.answers import Answer
 
 THEME = Theme({"said.good": "green", "said.bad": "red", "said.moving": "yellow", "said.head": "bold", "said.none": "dim"})
@@ -51,7 +52,7 @@ def styled(text: str) -> Text:
 def show(answer: Answer, output: Output, to: Console) -> None:
     """Write an answer."""
     if output is Output.JSON:
-        to.out(json.dumps(answer.data, indent=2), highlight=False)
+        to.out(json.dumps(exact(answer.data), indent=2), highlight=False)
     elif output is Output.YAML:
         to.out(yaml_of(answer.data).rstrip("\n"), highlight=False)
     else:
@@ -60,11 +61,11 @@ def show(answer: Answer, output: Output, to: Console) -> None:
 
 def stream(value: object, output: Output) -> None:
     """Write one of many values as it comes: JSON as one line each, YAML as one document each."""
-    print(json.dumps(value) if output is Output.JSON else f"---\n{yaml_of(value)}".rstrip("\n"), flush=True)
+    print(json.dumps(exact(value)) if output is Output.JSON else f"---\n{yaml_of(value)}".rstrip("\n"), flush=True)
 
 
 def yaml_of(*documents: object) -> str:
     """YAML of these documents."""
     # Through JSON: enumerations and the like are plain texts there.
-    plain = [json.loads(json.dumps(each)) for each in documents]
+    plain = [json.loads(json.dumps(exact(each))) for each in documents]
     return yaml.safe_dump_all(plain, sort_keys=False, width=128, allow_unicode=True)

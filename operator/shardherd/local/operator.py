@@ -18,13 +18,16 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from shardherd.adapters.assignors import load_assignors
+from shardherd.adapters.connector import Sources
 from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.kinesis.connector import KinesisConnector
 from shardherd.adapters.local.events import LocalSecrets, SqliteEvents
 from shardherd.adapters.local.identity import FileLeadership, SignedTokens, secret_of
 from shardherd.adapters.local.machine import Machine, free_port
 from shardherd.adapters.local.node import Node
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Feed, Json, LocalCluster, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
+from shardherd.adapters.local.positions import SqlitePositions
 from shardherd.clock import SystemClock
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import Controller
@@ -87,12 +90,17 @@ class _Local:
         self._history = History(self._clock.wall)
         self._tokens = SignedTokens(secret_of(state.folder), objects)
         self._feed = Feed(objects)
-        self._ownership = SqliteOwnership(self._database)
-        self._node = Node(objects, machine, self._tokens.of_pod, self._look, self._ownership.forget)
+        self._ownership, self._positions = SqliteOwnership(self._database), SqlitePositions(self._database)
+        self._node = Node(objects, machine, self._tokens.of_pod, self._look, self._forget)
         self._controller: Controller | None = None
         self._emptied = asyncio.Event()
         self._stop_requested = asyncio.Event()
         self._hurried = False
+
+    def _forget(self, uid: str) -> None:
+        """The group with this UID was deleted."""
+        self._ownership.forget(uid)
+        self._positions.forget(uid)
 
     async def run(self, stack: AsyncExitStack) -> bool:
         """Everything is closed in the reverse order of its making."""
@@ -103,7 +111,10 @@ class _Local:
         metrics.built(version("shardherd"))
         events = SqliteEvents(self._database, self._clock)
         stack.push_async_callback(events.flush)
-        connector = KafkaConnector(LocalSecrets(self._objects), own_identity=True)
+        secrets = LocalSecrets(self._objects)
+        connector = Sources(
+            KafkaConnector(secrets, own_identity=True), KinesisConnector(secrets, self._positions, own_identity=True)
+        )
         stack.push_async_callback(connector.close)
         ports = CoordinatorPorts(
             clock=self._clock,

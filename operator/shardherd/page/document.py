@@ -14,6 +14,7 @@ from typing import Any
 
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerView, GroupView, ShardState, ShardView
+from shardherd.core.model.positions import exact
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.verdicts import Verdict
 from shardherd.core.planning.diagnosis import why_not_read
@@ -67,7 +68,7 @@ def group(resource: Mapping[str, Any], view: GroupView | None, history: History)
     row = _row(resource)
     if view is not None and view.discovered:
         # The status is written at intervals.
-        row |= {"lagRecords": view.lag_records, "lagSeconds": view.lag_seconds}
+        row |= {"lagRecords": view.lag_records if view.counts_records else None, "lagSeconds": view.lag_seconds}
     return {
         **row,
         "loaded": view is not None,
@@ -168,8 +169,8 @@ def _shard(view: GroupView, shard: ShardView, verdict: Verdict) -> list[object]:
         shard.holder,
         shard.next_consumer,
         shard.owner_epoch,
-        shard.checkpoint,
-        shard.end,
+        exact(shard.checkpoint),
+        exact(shard.end),
         shard.lag_records,
         verdict.value,
         round(shard.state_age),

@@ -8,6 +8,7 @@ ends.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from array import array
 from collections import deque
@@ -58,12 +59,15 @@ class _Past:
                 column[self.at] = value
         self.at = (self.at + 1) % POINTS
 
-    def points(self) -> Iterator[tuple[float, int, int | None]]:
+    def points(self) -> Iterator[tuple[float, int | None, int | None]]:
         first = self.at if len(self.times) == POINTS else 0
         for number in range(len(self.times)):
             place = (first + number) % POINTS
-            age = self.seconds[place]
-            yield self.times[place], int(self.records[place]), None if age != age else int(age)
+            yield self.times[place], _known(self.records[place]), _known(self.seconds[place])
+
+
+def _known(value: float) -> int | None:
+    return None if math.isnan(value) else int(value)
 
 
 class History:
@@ -84,7 +88,8 @@ class History:
             for group, view in views.items():
                 past = self._of(group)
                 if past is not None and view.discovered:
-                    past.add(now, view.lag_records, UNKNOWN if view.lag_seconds is None else view.lag_seconds)
+                    records = view.lag_records if view.counts_records else UNKNOWN
+                    past.add(now, records, UNKNOWN if view.lag_seconds is None else view.lag_seconds)
 
     def rebalanced(self, group: GroupIdentity, reason: str, moved: int) -> None:
         """One rebalance has happened."""
@@ -94,7 +99,7 @@ class History:
                 past.rebalances.append(Rebalance(self._wall(), reason, moved))
                 past.told += 1
 
-    def lag(self, group: GroupIdentity) -> list[tuple[float, int, int | None]]:
+    def lag(self, group: GroupIdentity) -> list[tuple[float, int | None, int | None]]:
         """Time, records and seconds (None: not known) of the last hour, the oldest first."""
         oldest = self._wall() - HOUR
         with self._lock:

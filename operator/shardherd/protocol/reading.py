@@ -64,6 +64,8 @@ def _decoder(shape: inspect.Type, strict: bool) -> Decoder:
             return _read_bool
         case inspect.CustomType():
             return lambda value, path: Seconds(_read_integer(value, path) / 1000)
+        case inspect.IntType(le=None):
+            return _read_position
         case _:
             return _read_integer
 
@@ -139,6 +141,13 @@ def _read_bool(value: Any, path: Path) -> Any:
 def _read_integer(value: Any, path: Path) -> Any:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
         raise _wrong(path, value, f"an integer from 0 to {MAX_INTEGER}")
+    return value
+
+
+def _read_position(value: Any, path: Path) -> Any:
+    """How large it may be is for the core to say, which knows the source."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _wrong(path, value, "an integer from 0 on")
     return value
 
 

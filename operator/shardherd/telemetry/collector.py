@@ -87,19 +87,20 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
     for shard in shown:
         if shard.lag_records is not None:
             add(metrics.SHARD_LAG, max(0, shard.lag_records), shard.shard)
-        if shard.checkpoint is not None:
+        if shard.checkpoint is not None and view.counts_records:
             add(metrics.SHARD_CHECKPOINT, shard.checkpoint, shard.shard)
-        if shard.end is not None:
+        if shard.end is not None and view.counts_records:
             add(metrics.SHARD_END, shard.end, shard.shard)
         if shard.holder is not None:
             add(metrics.SHARD_OWNER, 1, shard.shard, shard.holder)
         if shard.state is ShardState.NOT_ALLOC:
             add(metrics.SHARD_STATE_AGE, shard.state_age, shard.shard)
-    lags = [max(0, shard.lag_records or 0) for shard in there]
-    add(metrics.GROUP_LAG, sum(lags))
-    add(metrics.GROUP_MAX_LAG, max(lags, default=0))
-    add(metrics.GROUP_END, sum(shard.end or 0 for shard in there))
-    add(metrics.GROUP_CHECKPOINT, sum(shard.checkpoint or 0 for shard in there))
+    if view.counts_records:
+        lags = [max(0, shard.lag_records or 0) for shard in there]
+        add(metrics.GROUP_LAG, sum(lags))
+        add(metrics.GROUP_MAX_LAG, max(lags, default=0))
+        add(metrics.GROUP_END, sum(shard.end or 0 for shard in there))
+        add(metrics.GROUP_CHECKPOINT, sum(shard.checkpoint or 0 for shard in there))
     for metric, state in (
         (metrics.GROUP_UNOWNED, ShardState.NOT_ALLOC),
         (metrics.GROUP_WAITING, ShardState.WAIT),

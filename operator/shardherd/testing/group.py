@@ -215,7 +215,7 @@ class PlayedGroup:
 
     def checkpoints(self) -> dict[str, int]:
         """The durable position of each shard: where whoever holds it next goes on."""
-        committed = self._kafka.committed.get(self._spec.source.group_id, {})
+        committed = self._kafka.committed.get(self._spec.kafka.group_id, {})
         return {str(shard): offset for shard, offset in committed.items()}
 
     # --- waiting ---------------------------------------------------------------------------------------------------------

@@ -321,7 +321,7 @@ async def test_a_partition_without_a_leader_keeps_nothing_of_the_others_from_the
 ) -> None:
     away, there = several(kafka, 2), several(kafka, 1, 3)
     spec = kafka.group(away)
-    spec = replace(spec, source=replace(spec.source, topics=(away, there)))
+    spec = replace(spec, source=replace(spec.kafka, topics=(away, there)))
     earlier = coordinate(MemorySecrets()).source(spec)
     known = await earlier.discover()
     assert len(known.shards) == 4

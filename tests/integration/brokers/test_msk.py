@@ -129,7 +129,7 @@ async def test_the_operator_lends_its_own_identity_to_nobody(
     opened = gateways()
     spec = group(kafka, topic)
     source = KafkaSource(
-        spec.source.bootstrap_servers, (topic,), "", "g", security=KafkaSecurity("SASL_SSL", "AWS_MSK_IAM", region=REGION)
+        spec.kafka.bootstrap_servers, (topic,), "", "g", security=KafkaSecurity("SASL_SSL", "AWS_MSK_IAM", region=REGION)
     )
 
     with pytest.raises(SourceUnavailableError, match="may not use its own identity at AWS for groups"):

@@ -93,7 +93,7 @@ class Operator:
     def __init__(self, kafka: KafkaLab, connector: KafkaConnector) -> None:
         self.topic = kafka.create(2)
         self.spec = kafka.group(self.topic, "SASL_PLAINTEXT", "SCRAM-SHA-256")
-        group = self.spec.source.group_id
+        group = self.spec.kafka.group_id
         self.rights: dict[str, Right] = {
             "topic": (ResourceType.TOPIC, self.topic, ACLOperation.READ),
             "group": (ResourceType.GROUP, group, ACLOperation.READ),
@@ -135,7 +135,7 @@ async def test_the_commands_of_the_page_give_these_rights(kafka: KafkaLab, opera
     names = {
         "kafka:9092": kafka.trio.bootstrap("SASL_PLAINTEXT"),
         "User:clickstream": f"User:{LIMITED}",
-        "streams.clickstream": operator.spec.source.group_id,
+        "streams.clickstream": operator.spec.kafka.group_id,
         "--topic clickstream": f"--topic {operator.topic}",
     }
     commands = [command.text for command in of(RIGHTS)]
@@ -172,7 +172,7 @@ async def test_the_commands_of_the_page_give_these_rights(kafka: KafkaLab, opera
 async def test_a_right_that_the_operator_lacks_is_named(operator: Operator, grant: Grant, missing: str, said: str) -> None:
     grant(*operator.all_but(missing))
 
-    await settles(operator.attempt, said.format(topic=operator.topic, group=operator.spec.source.group_id))
+    await settles(operator.attempt, said.format(topic=operator.topic, group=operator.spec.kafka.group_id))
 
 
 async def test_to_describe_a_topic_is_not_enough_to_commit_its_offsets(operator: Operator, grant: Grant) -> None:

@@ -16,12 +16,14 @@ from kubernetes.client.configuration import Configuration
 
 from dev.cluster import Cluster
 from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.kinesis.positions import TableOffsetStore
 from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.ownership import LATE, ConfigMapOwnership
 from shardherd.adapters.kubernetes.parts import Parts
+from shardherd.adapters.kubernetes.positions import ConfigMapPositions
 from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.clock import SystemClock
@@ -72,6 +74,21 @@ def namespace(kubernetes: KubernetesLab, names: Names) -> Iterator[str]:
 @pytest.fixture
 def group(kubernetes: KubernetesLab, namespace: str, names: Names) -> GroupIdentity:
     return kubernetes.consumer_group(namespace, names.fresh("clicks"))
+
+
+class TestConfigMapPositions(OffsetsContract):
+    """A table that does not know which shards there are refuses those of another stream."""
+
+    def unwritable(self, topic: str) -> ShardId:
+        return ShardId(f"{topic}-2/0")
+
+    @pytest.fixture
+    def topic(self) -> str:
+        return "orders"
+
+    @pytest.fixture
+    def open_store(self, api: KubernetesApi, group: GroupIdentity, topic: str) -> Open:
+        return lambda: TableOffsetStore(ConfigMapPositions(api), group, topic, interval=0.0)
 
 
 class TestConfigMapOwnership(OwnershipContract):

@@ -97,7 +97,7 @@ def test_every_default_is_in_the_schema(groups: Groups) -> None:
     assert declared(made).scaling == Scaling()
     by_lag = declared(groups.make(scaling={"mode": "Lag", "lag": {}})).scaling
     assert by_lag == declared(groups.make(scaling={"mode": "Lag"})).scaling == Scaling(mode=ScalingMode.LAG)
-    assert declared(made).source.group_id == f"{made['metadata']['namespace']}.clicks"
+    assert declared(made).kafka.group_id == f"{made['metadata']['namespace']}.clicks"
 
 
 class TestTheKafkaGroup:

@@ -169,14 +169,14 @@ async def test_a_group_with_live_members_is_granted_nothing_until_they_are_gone(
     spec = await rig.group(name, (topic,), consumers=1)
     consumer = await rig.consumer(coordinator, spec, 0)
 
-    async with rig.kafka.member(topic, spec.source.group_id):
+    async with rig.kafka.member(topic, spec.kafka.group_id):
         coordinator.server.coordination.apply(spec)
         await becomes(lambda: (view := coordinator.server.coordination.view(spec.identity)) is not None and bool(view.shards))
         for _ in range(10):
             assert (await consumer.heartbeat(wait=0.2)).confirmed == ()
         withheld = coordinator.view(spec.identity).withheld
         assert [condition.reason for condition in withheld] == ["GroupHasLiveMembers"]
-        assert f"'{spec.source.group_id}' has live members (a-member at " in withheld[0].message
+        assert f"'{spec.kafka.group_id}' has live members (a-member at " in withheld[0].message
 
     await settle([consumer], lambda: len(consumer.held) == 4)
     assert coordinator.view(spec.identity).withheld == ()
@@ -192,7 +192,7 @@ async def test_an_unreachable_broker_is_a_state_and_a_corrected_address_is_taken
     assert (await consumer.heartbeat()).confirmed == ()
     assert "check spec.source.kafka.bootstrapServers" in source_error(coordinator, spec)
 
-    coordinator.server.coordination.apply(replace(spec, source=replace(spec.source, bootstrap_servers=rig.kafka.servers)))
+    coordinator.server.coordination.apply(replace(spec, source=replace(spec.kafka, bootstrap_servers=rig.kafka.servers)))
 
     await settle_through_reloads(consumer, lambda: len(consumer.held) == 4)
     assert coordinator.view(spec.identity).source_reachable
@@ -315,7 +315,7 @@ async def test_a_stranger_under_our_transactional_id_is_named(rig: Rig, name: st
 
     await becomes(lambda: [condition.reason for condition in coordinator.view(spec.identity).withheld] == ["GroupIdInUse"])
     assert isinstance(coordinator.view(spec.identity).withheld[0], Condition)
-    assert f"'shardherd.{spec.source.group_id}'" in coordinator.view(spec.identity).withheld[0].message
+    assert f"'shardherd.{spec.kafka.group_id}'" in coordinator.view(spec.identity).withheld[0].message
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ async def oldest(rig: Rig, spec: GroupSpec, topic: str) -> float | None:
     committed = await rig.kafka.connector.offsets(spec).read(shards(topic, 0, 1, 2, 3))
 
     def read() -> float | None:
-        level = "read_committed" if spec.source.read_committed else "read_uncommitted"
+        level = "read_committed" if spec.kafka.read_committed else "read_uncommitted"
         reader = KafkaConsumer(bootstrap_servers=rig.kafka.servers, isolation_level=level)
         written: list[float] = []
         try:

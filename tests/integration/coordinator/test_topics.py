@@ -48,7 +48,7 @@ async def test_a_topic_that_vanishes_under_a_pattern_is_taken_from_its_holder_an
     coordinator, other = await rig.coordinator(), f"{topic}-other"
     await rig.kafka.create(other, 4)
     made = await rig.group(name, (), consumers=2)
-    source = replace(made.source, topic_pattern=f"{topic}.*")
+    source = replace(made.kafka, topic_pattern=f"{topic}.*")
     settings = replace(made.settings, assignor="Range", session_timeout=5.0, forget_after=5.0)
     spec = replace(made, source=source, settings=settings)
     coordinator.server.coordination.apply(spec)

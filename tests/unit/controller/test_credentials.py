@@ -52,23 +52,23 @@ def files(volume: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def test_what_a_group_says_of_its_secrets_is_read() -> None:
-    assert declared(group(SCRAM)).source.security == KafkaSecurity(
+    assert declared(group(SCRAM)).kafka.security == KafkaSecurity(
         protocol="SASL_SSL",
         mechanism="SCRAM-SHA-512",
         username_key=SecretKey("user", "username"),
         password_key=SecretKey("user", "secret-word"),
         ca_key=SecretKey("authority", "ca.crt"),
     )
-    assert declared(group(MUTUAL)).source.security == KafkaSecurity(
+    assert declared(group(MUTUAL)).kafka.security == KafkaSecurity(
         protocol="SSL",
         certificate_key=SecretKey("app", "tls.crt"),
         private_key=SecretKey("app", "tls.key"),
         verify_hostname=False,
     )
-    assert declared(resource()).source.security == NO_SECURITY
+    assert declared(resource()).kafka.security == NO_SECURITY
     named = {**SCRAM, "sasl": {**SCRAM["sasl"], "username": "clicks-app"}}  # type: ignore[dict-item]
-    assert declared(group(named)).source.security.username == "clicks-app"
-    assert declared(group(named)).source.security.username_key is None
+    assert declared(group(named)).kafka.security.username == "clicks-app"
+    assert declared(group(named)).kafka.security.username_key is None
 
 
 def test_drivers_and_executors_have_the_keys_as_files_and_are_told_where() -> None:
@@ -101,7 +101,7 @@ def test_drivers_and_executors_have_the_keys_as_files_and_are_told_where() -> No
 
 def test_who_aws_says_that_a_pod_is_needs_no_secret() -> None:
     said = {"protocol": "SASL_SSL", "sasl": {"mechanism": "AWS_MSK_IAM", "aws": {"region": "eu-west-1"}}}
-    assert declared(group(said)).source.security == KafkaSecurity("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+    assert declared(group(said)).kafka.security == KafkaSecurity("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
     pod = MANIFESTS.stateful_set(group(said), 1)["spec"]["template"]["spec"]
     environment = {item["name"]: item.get("value", "") for item in pod["containers"][0]["env"]}
 
@@ -113,7 +113,7 @@ def test_who_aws_says_that_a_pod_is_needs_no_secret() -> None:
 def test_a_principal_has_its_keytab_as_a_file() -> None:
     kerberos = {"serviceName": "broker", "keytabSecretRef": {"name": "principal", "key": "clicks.keytab"}}
     said = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "GSSAPI", "username": "clicks@EXAMPLE", "kerberos": kerberos}}
-    assert declared(group(said)).source.security == KafkaSecurity(
+    assert declared(group(said)).kafka.security == KafkaSecurity(
         "SASL_PLAINTEXT",
         "GSSAPI",
         username="clicks@EXAMPLE",
@@ -144,7 +144,7 @@ def test_a_group_without_security_has_no_volume_and_the_pods_that_it_had() -> No
 
 
 def test_a_client_of_an_issuer_is_told_where_its_tokens_come_from_and_has_its_secret_as_a_file() -> None:
-    assert declared(group(OAUTH)).source.security == KafkaSecurity(
+    assert declared(group(OAUTH)).kafka.security == KafkaSecurity(
         protocol="SASL_SSL",
         mechanism="OAUTHBEARER",
         username_key=SecretKey("client", "id"),

@@ -67,7 +67,7 @@ def test_a_resource_is_read_whole() -> None:
 
 
 def test_a_group_id_that_is_given_is_taken() -> None:
-    assert declared(resource(source={"kafka": {"groupId": "mine"}})).source.group_id == "mine"
+    assert declared(resource(source={"kafka": {"groupId": "mine"}})).kafka.group_id == "mine"
 
 
 @pytest.mark.parametrize(("cleanup", "deletes"), [({}, False), ({"cleanup": "Keep"}, False), ({"cleanup": "Delete"}, True)])

@@ -25,7 +25,7 @@ async def strict(rig: Rig) -> AsyncIterator[Runtime]:
 def named(name: str, created: str, group_id: str = "") -> GroupSpec:
     spec = spec_of()
     identity = GroupIdentity("demo", name, f"uid-of-{name}")
-    return replace(spec, identity=identity, source=replace(spec.source, group_id=group_id or f"demo.{name}"), created=created)
+    return replace(spec, identity=identity, source=replace(spec.kafka, group_id=group_id or f"demo.{name}"), created=created)
 
 
 def reasons(runtime: Runtime, identity: GroupIdentity) -> list[str]:

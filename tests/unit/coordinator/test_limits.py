@@ -37,7 +37,7 @@ LARGEST = 100_000
 async def test_a_group_of_a_hundred_thousand_shards_is_served_and_reset_and_its_requests_fit(rig: Rig) -> None:
     rig.kafka.create_topic("large", LARGEST)
     spec = spec_of()
-    topics = replace(spec.source, topics=("large",))
+    topics = replace(spec.kafka, topics=("large",))
     rig.runtime.apply(replace(spec, source=topics))
     consumer = rig.consumer()
     await rig.becomes(lambda: (view := rig.runtime.view(IDENTITY)) is not None and len(view.shards) == LARGEST, within=60)

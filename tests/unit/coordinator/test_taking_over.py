@@ -32,7 +32,7 @@ class Journal:
 
 class JournaledOffsets(MemoryOffsetStore):
     def __init__(self, journal: Journal, kafka: MemoryKafka, spec: GroupSpec) -> None:
-        super().__init__(kafka, spec.source)
+        super().__init__(kafka, spec.kafka)
         self._journal = journal
 
     async def take_over(self) -> None:
@@ -81,10 +81,10 @@ class GrowingSource(MemoryShardSource):
     """Shows one more shard at every look, up to eight: as brokers do with a topic that was just made larger."""
 
     def __init__(self, kafka: MemoryKafka, spec: GroupSpec) -> None:
-        super().__init__(kafka, spec.source)
+        super().__init__(kafka, spec.kafka)
         self._all = kafka
 
-    async def discover(self, *, sizes: bool = False) -> Discovered:
+    async def discover(self, *, sizes: bool = False, ends: bool = False) -> Discovered:
         looked = await super().discover(sizes=sizes)
         self._all.grow_topic("t", min(8, len(looked.shards) + 1))
         return looked
@@ -357,7 +357,7 @@ async def test_a_group_that_was_made_anew_begins_anew(rig: Rig) -> None:
     spec = spec_of()
 
     rig.runtime.apply(
-        replace(spec, identity=replace(spec.identity, uid="the-new-uid"), source=replace(spec.source, topics=("u",)))
+        replace(spec, identity=replace(spec.identity, uid="the-new-uid"), source=replace(spec.kafka, topics=("u",)))
     )
     rig.kafka.create_topic("u", 2)
 
@@ -501,7 +501,7 @@ async def test_what_could_not_be_taken_over_is_told_again_and_what_was_is_not(
 def reading(topic: str, **source: Any) -> GroupSpec:
     """The group, with another source."""
     spec = spec_of()
-    return replace(spec, source=replace(spec.source, topics=(topic,), **source))
+    return replace(spec, source=replace(spec.kafka, topics=(topic,), **source))
 
 
 async def stored(rig: Rig) -> Ownership:

@@ -15,7 +15,7 @@ from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
 
 def reading(*topics: str, starting: str = "Earliest") -> GroupSpec:
     spec = spec_of()
-    return replace(spec, source=replace(spec.source, topics=topics, starting_position=starting))
+    return replace(spec, source=replace(spec.kafka, topics=topics, starting_position=starting))
 
 
 async def holds(rig: Rig, consumer: Consumer, *shards: str) -> None:
@@ -132,7 +132,7 @@ async def forgets(rig: Rig, *, delete_offsets: bool = False) -> GroupSpec:
     rig.kafka.create_topic("u", 2)
     spec = reading("t", "u")
     spec = replace(
-        spec, source=replace(spec.source, delete_offsets=delete_offsets), settings=replace(spec.settings, forget_after=60.0)
+        spec, source=replace(spec.kafka, delete_offsets=delete_offsets), settings=replace(spec.settings, forget_after=60.0)
     )
     rig.runtime.apply(spec)
     consumer = rig.consumer()
@@ -190,7 +190,7 @@ def test_nothing_is_deleted_of_what_a_look_shows_again() -> None:
         deleted.extend(shards)
 
     spec = reading("t")
-    spec = replace(spec, source=replace(spec.source, delete_offsets=True))
+    spec = replace(spec, source=replace(spec.kafka, delete_offsets=True))
     cleaning = Cleaning(MemoryEvents())
     cleaning.put([ShardId("u/0"), ShardId("u/1"), ShardId("u/2")])
     cleaning.seen(Discovered((ShardInfo(ShardId("u/0"), 0, 5),), (ShardId("u/1"),)))

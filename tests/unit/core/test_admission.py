@@ -44,7 +44,7 @@ def test_the_same_brokers_are_the_same_cluster_however_they_are_written(brokers:
 
 
 def test_a_pattern_is_a_source_of_its_own() -> None:
-    pattern = replace(group(1).source, topics=(), topic_pattern="cl.*")
+    pattern = replace(group(1).kafka, topics=(), topic_pattern="cl.*")
 
     assert refused([group(0), replace(group(1), source=pattern)], 1) == {}
 

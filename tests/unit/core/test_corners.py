@@ -88,7 +88,7 @@ def test_a_start_position_that_was_committed_just_before_a_crash_is_known_after_
 
 def test_a_pattern_that_is_none_drops_no_shard_when_the_group_is_loaded() -> None:
     stored = decode(encode(started(2, 1).group.ownership))
-    wrong = replace(spec(1), source=replace(spec(1).source, topics=(), topic_pattern="("))
+    wrong = replace(spec(1), source=replace(spec(1).kafka, topics=(), topic_pattern="("))
     group = restore(stored, dict.fromkeys(stored.shards, 0), wrong, 1000.0)
     assert set(group.ownership.shards) == {shard("0"), shard("1")}
 

@@ -97,7 +97,7 @@ def test_a_new_group_is_empty_and_knows_when_it_began() -> None:
 
 
 def test_a_pattern_names_the_shards_that_are_kept_and_a_shard_of_another_form_is_never_dropped() -> None:
-    source = replace(spec(1).source, topics=(), topic_pattern="u.*")
+    source = replace(spec(1).kafka, topics=(), topic_pattern="u.*")
     rows = dict(STORED.shards) | {ShardId("v"): FREE._replace(shard=ShardId("v"))}
     found = restore(replace(STORED, shards=rows), {}, replace(spec(1), source=source), 100.0)
     assert set(found.ownership.shards) == {shard("u/0"), shard("u/1"), ShardId("v")}

@@ -14,7 +14,14 @@ from shardherd.core.model.times import rfc3339, seconds_since_1970
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("clicks/12", ("clicks", 12)), ("a/b/3", ("a/b", 3)), ("7", ("7", -1)), ("clicks/x", ("clicks/x", -1)), ("/5", ("", 5))],
+    [
+        ("clicks/12", ("clicks", 12)),
+        ("a/b/3", ("a/b", 3)),
+        ("7", ("7", -1)),
+        ("clicks/x", ("clicks/x", -1)),
+        ("/5", ("", 5)),
+        ("s/shardId-000000000012", ("s", 12)),
+    ],
 )
 def test_a_shard_is_a_topic_and_a_partition_or_a_topic_of_its_own(name: str, parts: tuple[str, int]) -> None:
     assert split(ShardId(name)) == parts

@@ -85,7 +85,7 @@ def test_doctor_asks_the_brokers_only_if_it_is_told_to(api: PlayedApi, answers: 
     _, found = checked("doctor", "--brokers")
     assert (found["broker of shop/clicks"], found["broker of shop/clicks, from here"]) == (operators, FOUND)
     (asked,) = answers.asked
-    assert (asked.source.topics, asked.source.read_committed) == (("clicks",), True)
+    assert (asked.kafka.topics, asked.kafka.read_committed) == (("clicks",), True)
 
 
 def test_who_cannot_reach_the_brokers_is_told_how_to_ask_from_inside(api: PlayedApi, answers: Answers, checked: Any) -> None:
@@ -116,6 +116,14 @@ def test_a_group_that_cannot_be_read_is_named(api: PlayedApi, answers: Answers, 
     _, found = checked("doctor", "--brokers")
     verdict, said = found["broker of shop/clicks, from here"]
     assert (verdict, said.partition(":")[0]) == ("unknown", "ConsumerGroup shop/clicks cannot be read")
+
+
+def test_a_group_of_another_source_has_no_brokers_to_ask(api: PlayedApi, answers: Answers, checked: Any) -> None:
+    kinesis = {"source": {"kinesis": {"streamName": "orders", "region": "eu-central-1"}}}
+    api.objects[f"{GROUPS}/clicks"] = {**observed().resource, "spec": kinesis}
+    _, found = checked("doctor", "--brokers")
+    assert "broker of shop/clicks, from here" not in found
+    assert answers.asked == []
 
 
 async def test_a_groups_secret_is_read_with_the_rights_of_who_asks() -> None:

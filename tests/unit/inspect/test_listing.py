@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
+from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ShardId, ShardState, ShardVerdict
 from shardherd.core.model.verdicts import Verdict
 from shardherd.inspect import listing
 from shardherd.inspect.observed import InspectError
+from shardherd.inspect.printing import Output, console, show
 from tests.unit.inspect.observations import live, observed, pod, record, resource, seen
 
 COPIES = (
@@ -231,3 +234,18 @@ def test_positions_are_the_copies_where_the_coordinator_was_not_asked() -> None:
         f"SHARD     POSITION  BEGIN  END\nclicks/0  100       -      -\nclicks/1  101       -      -\n\n{COPIES}\n"
     )
     assert answer.data == {"group": "shop/clicks", "live": False, "offsets": {"clicks/0": 100, "clicks/1": 101}}
+
+
+def test_a_position_that_other_programs_would_round_is_a_string_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    sequence = 49590338271490256608559692538361571095921575989136588898
+    of_stream = {"source": {"kinesis": {"streamName": "orders", "region": "eu-central-1"}}}
+    known = observed(
+        (record(0, "clicks-0"), record(1, "clicks-1")),
+        spec=of_stream,
+        copies=PositionCopies({ShardId("clicks/0"): sequence, ShardId("clicks/1"): 7}),
+    )
+    answer = listing.positions(known)
+    show(answer, Output.JSON, console(colour=False))
+    assert json.loads(capsys.readouterr().out)["offsets"] == {"clicks/0": str(sequence), "clicks/1": 7}
+    assert str(sequence) in answer.text()
+    assert (known.picture().source, known.picture().counts_records) == ("kinesis", False)

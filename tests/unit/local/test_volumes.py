@@ -77,8 +77,13 @@ def test_secrets_and_config_maps_are_files(tmp_path: Path) -> None:
         )
     )["spec"]
 
+    optional = {"secret": {"name": "kafka", "items": [{"key": "user", "path": "user"}], "optional": True}}
+    (both,) = [each for each in spec["volumes"] if each["name"] == "both"]
+    both["projected"]["sources"].append(optional)
+
     folders = volumes(tmp_path).provide(spec, "clicks-0")
 
+    assert sorted(path.name for path in folders["both"].iterdir()) == ["deep"]
     assert (folders["code"] / "app.py").read_text() == "print(1)"
     assert (folders["kafka"] / "password").read_bytes() == b"hunter2"
     assert (folders["both"] / "deep" / "word").read_bytes() == b"hunter2"

@@ -24,6 +24,14 @@ def scraped(views: dict[GroupIdentity, GroupView], limit: int = 10) -> set[str]:
     return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
 
 
+def test_where_no_records_are_counted_no_number_of_records_is_shown() -> None:
+    held = (*shards(1, lag_records=None, checkpoint=10**55), *shards(1, ShardState.OVER, lag_records=None, end=10**55))
+    found = scraped({IDENTITY: view(held, source="kinesis", counts_records=False)})
+    names = {line.partition("{")[0] for line in found}
+    assert not {name for name in names if "offset" in name or "records" in name}
+    assert {"shardherd_group_shards", "shardherd_shard_owner_info", "shardherd_group_source_reachable"} <= names
+
+
 def test_a_group_is_shown_as_its_picture_has_it() -> None:
     held = (
         *shards(1, checkpoint=90, end=100),

@@ -47,30 +47,32 @@ class KafkaConnector:
 
     def source(self, spec: GroupSpec) -> KafkaShardSource:
         key, cluster = self._use(spec)
-        return KafkaShardSource(cluster.connection, cluster.catalogue, spec.source, lambda: self._leave(key, cluster))
+        return KafkaShardSource(cluster.connection, cluster.catalogue, spec.kafka, lambda: self._leave(key, cluster))
 
     def offsets(self, spec: GroupSpec) -> KafkaOffsetStore:
         key, cluster = self._use(spec)
-        return KafkaOffsetStore(cluster.connection, spec.source, lambda: self._leave(key, cluster))
+        return KafkaOffsetStore(cluster.connection, spec.kafka, lambda: self._leave(key, cluster))
 
     async def survey(self, spec: GroupSpec) -> Survey:
         """What the brokers say of the group's topics. Raises SourceUnavailableError."""
         key, cluster = self._use(spec)
         try:
-            return await survey(cluster.connection, Interest(spec.source.topics, spec.source.topic_pattern))
+            source = spec.kafka
+            return await survey(cluster.connection, Interest(source.topics, source.topic_pattern))
         finally:
             await self._leave(key, cluster)
 
     def _use(self, spec: GroupSpec) -> tuple[_Key, _Cluster]:
-        servers = ",".join(server.strip() for server in spec.source.bootstrap_servers.split(","))
-        security = spec.source.security
+        source = spec.kafka
+        servers = ",".join(server.strip() for server in source.bootstrap_servers.split(","))
+        security = source.security
         secured = security != NO_SECURITY
-        key = (servers, spec.identity.namespace if secured else "", security, spec.source.read_committed)
+        key = (servers, spec.identity.namespace if secured else "", security, source.read_committed)
         if key not in self._clusters:
             namespace, own = spec.identity.namespace, self._own_identity
             access = Access(self._secrets, namespace, security, own_identity=own) if secured else None
             connection = KafkaConnection(servers, access)
-            self._clusters[key] = _Cluster(connection, Catalogue(connection, read_committed=spec.source.read_committed))
+            self._clusters[key] = _Cluster(connection, Catalogue(connection, read_committed=source.read_committed))
         self._clusters[key].users += 1
         return key, self._clusters[key]
 

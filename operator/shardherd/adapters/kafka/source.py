@@ -49,8 +49,9 @@ class KafkaShardSource:
         self._leave = leave
         self._closed = False
 
-    async def discover(self, *, sizes: bool = False) -> Discovered:
-        """Every partition of the group's topics, by topic and number. Raises SourceUnavailableError."""
+    async def discover(self, *, sizes: bool = False, ends: bool = False) -> Discovered:
+        """Every partition of the group's topics, by topic and number, always with its end. Raises SourceUnavailableError."""
+        del ends
         if not self._registered:
             self._catalogue.register(self._interest)
             self._registered = True

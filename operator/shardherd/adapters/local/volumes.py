@@ -90,9 +90,9 @@ class Volumes:
         if "items" not in wanted:
             return data
         missing = [item["key"] for item in wanted["items"] if item["key"] not in data]
-        if missing:
+        if missing and not wanted.get("optional"):
             raise VolumeError(f"volume {volume!r} needs the key {missing[0]!r} of the {kind} {name!r}: add it there")
-        return {item["path"]: data[item["key"]] for item in wanted["items"]}
+        return {item["path"]: data[item["key"]] for item in wanted["items"] if item["key"] in data}
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,10 @@ class MemoryConnector:
         self._kafka = kafka
 
     def source(self, spec: GroupSpec) -> MemoryShardSource:
-        return MemoryShardSource(self._kafka, spec.source)
+        return MemoryShardSource(self._kafka, spec.kafka)
 
     def offsets(self, spec: GroupSpec) -> MemoryOffsetStore:
-        return MemoryOffsetStore(self._kafka, spec.source)
+        return MemoryOffsetStore(self._kafka, spec.kafka)
 
 
 class MemoryShardSource:
@@ -76,7 +76,8 @@ class MemoryShardSource:
         self._kafka = kafka
         self._source = source
 
-    async def discover(self, *, sizes: bool = False) -> Discovered:
+    async def discover(self, *, sizes: bool = False, ends: bool = False) -> Discovered:
+        del ends  # they are always there
         await _enter(self._kafka, "discover", self._source.bootstrap_servers)
         missing = "; ".join(
             f"topic {name!r} does not exist in Kafka at {self._source.bootstrap_servers}; create it or correct"

@@ -10,7 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from shardherd.core.model.nouns import Condition, GroupIdentity, GroupSpec, KafkaSource
+from shardherd.core.model.nouns import Condition, GroupIdentity, GroupSpec, KafkaSource, KinesisSource, Source
 from shardherd.core.model.reasons import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 
 
@@ -23,9 +23,9 @@ def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Con
     holders: dict[tuple[str, str], GroupIdentity] = {}
     readers: Counter[tuple[str, str]] = Counter()
     for spec in sorted(specs, key=lambda spec: (spec.created, spec.identity.namespace, spec.identity.name)):
-        source, brokers = spec.source, _brokers(spec.source.bootstrap_servers)
-        holder = holders.get((brokers, source.group_id))
-        if holder is not None:
+        source, place = spec.source, _place(spec.source)
+        holder = holders.get((place, source.group_id)) if isinstance(source, KafkaSource) else None
+        if holder is not None and isinstance(source, KafkaSource):
             found[spec.identity] = Condition(
                 GROUP_ID_TAKEN,
                 f"ConsumerGroup {holder} keeps its positions in the Kafka group {source.group_id!r} of the same brokers;"
@@ -33,17 +33,27 @@ def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Con
             )
             continue
         topics = tuple(_topics(source)) if most else ()
-        full = [topic for topic in topics if readers[brokers, topic] >= most]
+        full = [topic for topic in topics if readers[place, topic] >= most]
         if full:
             found[spec.identity] = Condition(
                 TOO_MANY_GROUPS,
-                f"{most} groups read {full[0]} of {source.bootstrap_servers} already, and this operator allows no more; delete"
+                f"{most} groups read {full[0]} of {_shown(source)} already, and this operator allows no more; delete"
                 " one, or raise api.maxGroupsPerSource of the chart",
             )
             continue
-        holders[brokers, source.group_id] = spec.identity
-        readers.update((brokers, topic) for topic in topics)
+        if isinstance(source, KafkaSource):
+            holders[place, source.group_id] = spec.identity
+        readers.update((place, topic) for topic in topics)
     return found
+
+
+def _place(source: Source) -> str:
+    """Where topics of one name are the same topic, as far as the source's declaration tells."""
+    return _brokers(source.bootstrap_servers) if isinstance(source, KafkaSource) else _shown(source)
+
+
+def _shown(source: Source) -> str:
+    return source.bootstrap_servers if isinstance(source, KafkaSource) else source.endpoint or f"region {source.region}"
 
 
 @functools.lru_cache(1024)
@@ -52,7 +62,10 @@ def _brokers(bootstrap_servers: str) -> str:
     return ",".join(sorted(address.strip().lower() for address in bootstrap_servers.split(",")))
 
 
-def _topics(source: KafkaSource) -> Iterator[str]:
+def _topics(source: Source) -> Iterator[str]:
+    if isinstance(source, KinesisSource):
+        yield f"stream {source.name!r}"
+        return
     yield from (f"topic {topic!r}" for topic in source.topics)
     if source.topic_pattern:
         yield f"pattern {source.topic_pattern!r}"

@@ -49,7 +49,13 @@ def unread(view: GroupView) -> Unread:
     for shard in view.shards:
         if not shard.present or shard.state is ShardState.OVER:
             continue
-        if shard.end is None or shard.lag_records is None:
+        if not view.counts_records:
+            if shard.end is not None and shard.checkpoint is not None and shard.checkpoint >= shard.end:
+                level.append(shard.shard)
+            else:
+                # Whether there is anything to read, only a look at the position shows.
+                positions[shard.shard] = shard.checkpoint
+        elif shard.end is None or shard.lag_records is None:
             positions[shard.shard] = None
         elif shard.lag_records <= 0:
             level.append(shard.shard)

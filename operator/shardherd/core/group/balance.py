@@ -24,8 +24,8 @@ DRIFT = 2 * HYSTERESIS
 
 
 def looks_at_weights(state: State) -> bool:
-    """Whether the group's assignor may want to know how much work a shard is."""
-    return state.spec.settings.assignor not in assignors.WEIGHTLESS
+    """Whether the group's assignor may want to know how much work a shard is, and its positions tell."""
+    return state.spec.source.counts_records and state.spec.settings.assignor not in assignors.WEIGHTLESS
 
 
 def note_rates(state: State, now: float) -> None:

@@ -51,22 +51,22 @@ def validate(state: State, request: CheckpointRequest, now: float) -> Checkpoint
 
     Whoever has something to commit has got on: for how long it is written then is not its doing.
 
-    Raises StaleIncarnationError or GroupReplacedError if the caller's whole incarnation is refused, InvalidRequestError for a
-    negative offset.
+    Raises StaleIncarnationError or GroupReplacedError if the caller's whole incarnation is refused, InvalidRequestError for an
+    offset that the source cannot have.
     """
     liveness.check_group(state, request)
     liveness.check(state, request.consumer, request.incarnation)
     begun: set[ShardId] = set()
-    outcomes = []
+    outcomes, last = [], state.spec.source.last_position
     current = state.consumers.get(request.consumer)
     if current is not None and current.incarnation == request.incarnation:
         # The very object that grants bear: to compare it with them costs nothing then.
         request = structs.replace(request, incarnation=current.incarnation)
     for checkpoint in request.checkpoints:
-        if checkpoint.offset < 0:
+        if not 0 <= checkpoint.offset <= last:
             raise InvalidRequestError(
                 f"checkpoint of shard {checkpoint.shard} has offset {checkpoint.offset}; an offset is the next record to read, "
-                f"0 or more",
+                f"0 or more and at most {last}",
                 group=str(state.spec.identity),
                 shard=checkpoint.shard,
                 consumer=request.consumer,
@@ -173,9 +173,10 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
             group=identity,
             shard=request.shard,
         )
-    if request.offset < 0:
+    if not 0 <= request.offset <= (last := state.spec.source.last_position):
+        wrong = "is negative" if request.offset < 0 else f"is too large: {last} is the largest that its source has"
         raise InvalidRequestError(
-            f"offset {request.offset} for shard {request.shard} is negative", group=identity, shard=request.shard
+            f"offset {request.offset} for shard {request.shard} {wrong}", group=identity, shard=request.shard
         )
     info = state.infos.get(request.shard)
     if info is not None and not _exists(info, request.offset):

@@ -47,6 +47,7 @@ from shardherd.core.model.nouns import (
     GroupView,
     Heartbeat,
     HeartbeatReply,
+    KinesisSource,
     Leave,
     Offset,
     ResetReport,
@@ -259,6 +260,11 @@ class Group:
         return resets.due(self._state)
 
     @property
+    def reset_to_ends(self) -> tuple[ShardId, ...]:
+        """The shards whose ends are to be looked up for the reset that is due: no look at the source shows them."""
+        return resets.to_ends(self._state)
+
+    @property
     def reset_begun(self) -> bool:
         """Whether a reset was decided and is not made yet."""
         return resets.applying(self._state) is not None
@@ -376,6 +382,8 @@ def _tells(note: Note | None, row: ShardRecord) -> bool:
 def _named(spec: GroupSpec, shard: ShardId) -> bool:
     """Whether the source names this shard's topic. An invalid pattern names all: a look at the source refuses it."""
     topic, partition = split(shard)
+    if isinstance(spec.source, KinesisSource):
+        return topic == spec.source.name
     try:
         return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
     except PatternError:

@@ -17,6 +17,7 @@ from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import RESET_DONE, RESET_PLANNED, RESET_REFUSED, RESET_WAITS
 from shardherd.core.model.messages import Seconds
+from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue
 from shardherd.core.model.wording import count, some, verb
@@ -64,6 +65,14 @@ def due(state: State) -> ResetDue | None:
     if declared.dry_run and state.clocks.planned is not None and state.clocks.planned[0] == declared:
         return None
     return ResetDue(declared.id, declared.timestamp)
+
+
+def to_ends(state: State) -> tuple[ShardId, ...]:
+    """The open shards whose ends a reset to Latest needs that is to be decided, where the source does not show them."""
+    declared = state.spec.reset
+    if state.spec.source.counts_records or declared is None or declared.to is not ResetTo.LATEST or applying(state) is not None:
+        return ()
+    return tuple(shard for shard, info in state.infos.items() if info.open) if due(state) is not None else ()
 
 
 def advance(state: State, request: ResetDue) -> None:
@@ -150,11 +159,16 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
     names, wrong = _names(state, declared)
     wrong += _against_state(state, declared, names)
     given = dict(declared.offsets) if declared.to is ResetTo.OFFSETS else request.positions
-    targets = {name: _target(declared.to, state.infos[name], given) for name in names}
+    infos = {name: _reaching(state, state.infos[name]) for name in names}
+    if declared.to is ResetTo.LATEST:
+        given = {} if state.spec.source.counts_records else given
+        unseen = [name for name in to_ends(state) if name in infos and name not in given]
+        wrong += [f"where {name} ends could not be looked up" for name in unseen]
+    targets = {name: _target(declared.to, info, given) for name, info in infos.items()}
     wrong += [
-        f"spec.reset.offsets sets {name} to {offset}, and it has {state.infos[name].begin} to {state.infos[name].end}"
+        f"spec.reset.offsets sets {name} to {offset}, and it has {infos[name].begin} to {infos[name].end}"
         for name, offset in targets.items()
-        if not state.infos[name].begin <= offset <= state.infos[name].end
+        if not infos[name].begin <= offset <= infos[name].end
     ]
     if wrong:
         more = f"; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
@@ -221,13 +235,19 @@ def _names(state: State, declared: Reset) -> tuple[list[ShardId], list[str]]:
     return [name for name in asked if name in infos], wrong
 
 
+def _reaching(state: State, info: ShardInfo) -> ShardInfo:
+    """The shard as far as it may reach: where an open one ends is not known of every source."""
+    source = state.spec.source
+    return info if source.counts_records or not info.open else info._replace(end=source.last_position)
+
+
 def _target(to: ResetTo, info: ShardInfo, given: Mapping[ShardId, Offset]) -> Offset:
-    """`given` are the offsets that were declared, or were looked up by time."""
+    """`given` are the offsets that were declared, or were looked up: by time, or where shards end."""
     match to:
         case ResetTo.EARLIEST:
             return info.begin
         case ResetTo.LATEST:
-            return info.end
+            return given.get(info.shard, info.end)
         case ResetTo.OFFSETS:
             return given[info.shard]
         case _:  # Timestamp
@@ -247,7 +267,7 @@ def _write(state: State, begun: ResetReport) -> None:
     sources = dict(state.record.reset_sources)
     for row in begun.rows:
         if row.shard in unset and row.shard in state.infos and row.shard not in state.in_flight:
-            info = state.infos[row.shard]
+            info = _reaching(state, state.infos[row.shard])
             offset = min(max(row.after, info.begin), info.end)
             source_id = sources.get(row.shard, "")
             state.put_in_flight(row.shard, InFlight(offset, forced=True, source_id=source_id))
@@ -348,8 +368,8 @@ def _report(
 
 
 def _moved(rows: Iterable[ResetRow]) -> tuple[int, int]:
-    """How many records are read again, and how many not at all."""
-    moves = [row.before - row.after for row in rows if row.before is not None]
+    """How many records are read again, and how many not at all, as far as positions tell."""
+    moves = [row.before - row.after for row in rows if row.before is not None and not is_of_kinesis(row.shard)]
     return sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
 
 
@@ -377,5 +397,6 @@ def _figures(rows: tuple[ResetRow, ...], one: str, many: str) -> str:
     positions = (
         f"The {verb(len(rows), 'position', 'positions')} of {count(len(rows), 'shard')} {verb(len(rows), one, many)} set"
     )
-    again = f"{count(repeated, 'record')} {verb(repeated, 'is', 'are')} read again"
-    return f"{positions}, {again} and {skipped} not at all{lost}: {first}{more}"
+    again = f", {count(repeated, 'record')} {verb(repeated, 'is', 'are')} read again and {skipped} not at all"
+    counted = "" if any(is_of_kinesis(row.shard) for row in rows) else again
+    return f"{positions}{counted}{lost}: {first}{more}"

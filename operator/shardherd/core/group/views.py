@@ -54,6 +54,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         rebalances=clocks.rebalances,
         discovered=clocks.seen,
         source=state.spec.source.kind,
+        counts_records=state.spec.source.counts_records,
         reset=resets.shown(resets.report(state)),
         last_reset=state.record.last_reset,
         growths=tuple(
@@ -76,13 +77,15 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
 def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[ShardView, ...]:
     """These shards of the group. Nothing is looked up or computed twice: there may be 100,000."""
     shards, infos, positions, seen = state.shards, state.infos, state.positions, state.clocks.seen
-    unlooked = state.clocks.unlooked
+    unlooked, counts = state.clocks.unlooked, state.spec.source.counts_records
     views = []
     for shard in names:
         record, info, position = shards[shard], infos.get(shard), positions.get(shard)
         age = now - record.since
         begin = end = lag = None
-        if info is not None:
+        if info is not None and not counts:
+            begin, end = info.begin, None if info.open else info.end
+        elif info is not None:
             begin, end = info.begin, info.end
             if position is not None or not record.started:
                 lag = end - (position if position is not None else record.start)
@@ -155,11 +158,12 @@ def _withheld(state: State) -> tuple[Condition, ...]:
             )
         )
     if state.clocks.recreated:
+        what = "topic" if state.spec.source.counts_records else "stream"
         found.append(
             Condition(
                 SOURCE_RECREATED,
-                f"{_named(state.clocks.recreated)}: the topic was deleted and made again, and the checkpoints are those of the "
-                "old one; nothing is granted. Say where to read on by spec.reset, for example {id: ..., to: Earliest}",
+                f"{_named(state.clocks.recreated)}: the {what} was deleted and made again, and the checkpoints are those of "
+                "the old one; nothing is granted. Say where to read on by spec.reset, for example {id: ..., to: Earliest}",
             )
         )
     # Nobody can say where to read on in a shard that the source does not have.

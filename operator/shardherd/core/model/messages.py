@@ -11,13 +11,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 MAX_INTEGER = 2**63 - 1
-"""Offsets and epochs are signed 64-bit numbers everywhere else."""
+"""Epochs and counts are signed 64-bit numbers everywhere else; so are Kafka's offsets, but not every position is one."""
 
 MAX_NAME = 512
 """Longest name that is accepted: a topic has at most 249 characters, a pod at most 253."""
 
 Natural = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra_json_schema={"format": "int64"})]
-"""Every integer of a message."""
+"""Every integer of a message that is no position."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 """Of printable characters: `protocol` sees to that."""

@@ -11,6 +11,9 @@ from shardherd.core.model.nouns import ConsumerId, ShardId
 
 LONGEST_NAME = 63
 
+KINESIS = "shardId-"
+"""How the names that Kinesis gives to the shards of a stream begin. A number follows, which grows from shard to shard."""
+
 _GROUP_NAME = re.compile(rf"(?!-)[a-z0-9-]{{1,{LONGEST_NAME}}}(?<!-)")
 
 
@@ -29,11 +32,19 @@ def shard_key(shard: ShardId) -> tuple[str, int, str]:
 
 
 def split(shard: ShardId) -> tuple[str, int]:
-    """Topic and partition of `topic/partition`; a name of another form is a topic of its own with partition -1."""
+    """Topic and partition of `topic/partition`, or stream and number of `stream/shardId-000000000003` as Kinesis has them.
+
+    A name of another form is a topic of its own with partition -1.
+    """
     topic, slash, partition = shard.rpartition("/")
-    if slash and partition.isdecimal():
-        return (topic, int(partition))
+    if slash and (number := partition.removeprefix(KINESIS)).isdecimal():
+        return (topic, int(number))
     return (shard, -1)
+
+
+def is_of_kinesis(shard: ShardId) -> bool:
+    """Whether it is a shard of a stream in Kinesis, by its name: no partition of Kafka is called so."""
+    return shard.rpartition("/")[2].startswith(KINESIS)
 
 
 def cell(shard: ShardId, cells: int) -> int:

@@ -19,6 +19,7 @@ from msgspec import UNSET, UnsetType, field
 
 from shardherd.core.model.gauges import NO_WATERMARKS, Gauge, Stage, Watermarks
 from shardherd.core.model.messages import Message, Name, Natural, Seconds
+from shardherd.core.model.positions import MAX_OFFSET, MAX_POSITION, Position
 from shardherd.core.model.reasons import LIMITS
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
 from shardherd.core.model.verdicts import Verdict
@@ -29,8 +30,8 @@ ShardId = NewType("ShardId", Name)
 ConsumerId = NewType("ConsumerId", Name)
 """Name of a consumer within its group: the name of its pod."""
 
-Offset = Natural
-"""A position in a shard: always the next record to read."""
+Offset = Position
+"""A position in a shard: always the next record to read. An integer of any size: see `positions`."""
 
 
 class ShardState(StrEnum):
@@ -459,7 +460,8 @@ class GroupView(Message, frozen=True):
     ever, the newest few of each name: one that runs all the same should be replaced. `silent` are the incarnations that were
     expired for their silence and have not ended, as far as is known: they may come back. `lag_seconds` is the age of the oldest
     record that is not checkpointed, by its timestamp; None while it is not known of every shard. `verdict` says how the group
-    is read: as the worst of its shards, of which `verdicts` names those that are not OK.
+    is read: as the worst of its shards, of which `verdicts` names those that are not OK. Unless the source `counts_records`
+    no lag is in records, and no end of an open shard is known.
     """
 
     group_epoch: Natural
@@ -483,6 +485,7 @@ class GroupView(Message, frozen=True):
     lag_seconds: Natural | None = None
     verdict: Verdict = Verdict.UNKNOWN
     verdicts: tuple[ShardVerdict, ...] = ()
+    counts_records: bool = True
 
     @property
     def stopped(self) -> tuple[Condition, ...]:
@@ -527,6 +530,8 @@ class KafkaSource:
     """
 
     kind: ClassVar[str] = "kafka"
+    counts_records: ClassVar[bool] = True
+    last_position: ClassVar[Offset] = MAX_OFFSET
 
     bootstrap_servers: str
     topics: tuple[str, ...]
@@ -536,6 +541,47 @@ class KafkaSource:
     read_committed: bool = False
     delete_offsets: bool = False
     security: KafkaSecurity = NO_SECURITY
+
+
+@dataclass(frozen=True, slots=True)
+class KinesisSource:
+    """Where a group's shards are in Kinesis.
+
+    `stream` is its name, or its ARN. `secret` names what has an access key, empty if the pods have an identity of their own.
+    `starting_position` as of a Kafka source. What positions the group keeps of shards that it has forgotten are deleted.
+    """
+
+    kind: ClassVar[str] = "kinesis"
+    counts_records: ClassVar[bool] = False
+    last_position: ClassVar[Offset] = MAX_POSITION
+    delete_offsets: ClassVar[bool] = True
+
+    stream: str
+    region: str
+    endpoint: str = ""
+    secret: str = ""
+    starting_position: str = "Earliest"
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self.stream.rpartition("/")[2]
+
+
+Source = KafkaSource | KinesisSource
+"""Where a group's shards are.
+
+Where a source `counts_records` the difference of two positions is a number of records, and a shard's end is known. Where it
+does not, the end of an open shard is only what it surely reaches: if it is above a position, something is there to read.
+Positions are `last_position` at most.
+"""
+
+
+def as_kafka(source: Source) -> KafkaSource:
+    """This source, if it is one in Kafka. Raises TypeError for another one."""
+    if not isinstance(source, KafkaSource):
+        raise TypeError(f"the source is {source.kind}, not kafka")
+    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,7 +596,7 @@ class GroupSpec:
     """
 
     identity: GroupIdentity
-    source: KafkaSource
+    source: Source
     settings: GroupSettings
     wanted: int
     leaving: frozenset[ConsumerId] = frozenset()
@@ -560,3 +606,8 @@ class GroupSpec:
     rebalance_paused: bool = False
     reset: Reset | None = None
     executors: bool = False
+
+    @property
+    def kafka(self) -> KafkaSource:
+        """The source of a group of Kafka. Raises TypeError for another one."""
+        return as_kafka(self.source)

@@ -36,6 +36,9 @@ UTILISATION = 0.8
 GAIN = 1.1
 """A scale-out has to raise what is read by this factor while there is a backlog."""
 
+CALM = 0.1
+"""The part of `targetCatchupSeconds` below which an age shows that fewer consumers may do, where records are not counted."""
+
 EVALUATE = WINDOW + SPAN
 """Seconds that a scale-out is given, once all its consumers read, before it is judged."""
 
@@ -117,19 +120,18 @@ def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int)
         return case.answer(case.high, *case.limit, case.goal, wishes=())
     if case.goal < case.low:
         return case.answer(case.low, MIN_REPLICAS, f"spec.scaling.minReplicas asks for {case.low}.", wishes=())
-    traffic, now = sizing.traffic, observation.now
+    if not view.counts_records:
+        return _by_age(case, view)
+    traffic = sizing.traffic
     if traffic is None or not traffic.measured:
         return case.stay()
     if sizing.trial is not None and _judged(case, traffic):
         return _verdict(case, traffic, sizing.trial)
     wanted = needed(traffic, observation.declared.scaling.lag.target_catchup, case.goal)
-    window = observation.declared.scaling.stabilization_window
-    recent = tuple((at, number) for at, number in sizing.wishes if now - at <= window)
-    # One for each look is enough: what is asked for changes with a look.
-    wishes = recent if recent and recent[-1][1] == wanted and now - recent[-1][0] < INTERVAL else (*recent, (now, wanted))
+    wishes, whole = _remembered(case, wanted)
     if wanted > case.goal:
         return _out(case, traffic, wanted, wishes)
-    return _in(case, traffic, _whole(sizing.wishes, now, window), wishes)
+    return _in(case, traffic, whole, wishes)
 
 
 def needed(traffic: Traffic, target_catchup: float, goal: int) -> int:
@@ -213,10 +215,46 @@ def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, i
     return case.answer(step, LOAD_FELL, _inputs(case, traffic, most), most, wishes=wishes)
 
 
-def _settled(case: _Case) -> bool:
-    """Whether all that were asked for read by now, so that what is measured is about them."""
+def _by_age(case: _Case, view: GroupView) -> Wish:
+    """Where nobody counts records: more while the oldest unread one is too old, one fewer once all have long been young.
+
+    No rate is known, so nothing says how many are enough: each step is watched for as long as a scale-out is elsewhere.
+    """
+    scaling, age = case.observation.declared.scaling, view.lag_seconds
+    if age is None:
+        return case.stay()
+    target = scaling.lag.target_catchup
+    late = age > target
+    step = min(scaling.lag.max_step, math.ceil(case.goal * min(1.0, age / target - 1.0))) if late else 0
+    wanted = case.goal + step if late else max(1, case.goal - (age <= CALM * target))
+    wishes, whole = _remembered(case, wanted)
+    said = (
+        f"The oldest record that is not checkpointed is {age} s old, and spec.scaling.lag.targetCatchupSeconds is {target:g}:"
+        f" {count(wanted, 'consumer')} in place of {case.goal}. Records are not counted in this kind of source."
+    )
+    if late:
+        if case.goal >= case.high or not (_settled(case, EVALUATE) or scaling.recommend_only):
+            return case.stay(wanted, wishes)
+        return case.answer(wanted, CATCHING_UP, said, wishes=wishes)
+    most = max(number for _, number in wishes)
+    if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
+        return case.stay(most, wishes)
+    return case.answer(most, LOAD_FELL, said, wishes=())
+
+
+def _remembered(case: _Case, wanted: int) -> tuple[tuple[tuple[float, int], ...], bool]:
+    """The wishes of the window with this one, and whether those before it cover a whole window."""
+    now, window, before = case.observation.now, case.observation.declared.scaling.stabilization_window, case.sizing.wishes
+    recent = tuple((at, number) for at, number in before if now - at <= window)
+    # One for each look is enough: what is asked for changes with a look.
+    same = recent and recent[-1][1] == wanted and now - recent[-1][0] < INTERVAL
+    return recent if same else (*recent, (now, wanted)), _whole(before, now, window)
+
+
+def _settled(case: _Case, span: float = SPAN) -> bool:
+    """Whether all that were asked for read by now, for so long that what is measured is about them."""
     steady = case.sizing.steady_since
-    return steady is not None and case.observation.now - steady >= SPAN
+    return steady is not None and case.observation.now - steady >= span
 
 
 def _whole(wishes: tuple[tuple[float, int], ...], now: float, window: float) -> bool:

@@ -90,7 +90,7 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
     phases: dict[ConsumerId | None, Phase | None] = {consumer.consumer: consumer.phase for consumer in view.consumers}
     known = growing.by_name(view)
     for shard in view.shards:
-        if not shard.present or not shard.lag_records:
+        if not shard.present or (view.counts_records and not shard.lag_records):
             continue
         if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
             phase = phases.get(shard.holder)

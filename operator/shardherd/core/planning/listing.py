@@ -18,6 +18,11 @@ NOTHING = "-"
 """What is not known, or does not apply."""
 
 
+def reads_kinesis(resource: Mapping[str, Any]) -> bool:
+    """Whether this group's source is in Kinesis, as far as its resource can be read."""
+    return "kinesis" in resource.get("spec", {}).get("source", {})
+
+
 def identity_of(resource: Mapping[str, Any]) -> GroupIdentity:
     """Which group a resource is."""
     metadata = resource["metadata"]

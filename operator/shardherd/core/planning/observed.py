@@ -19,6 +19,8 @@ from shardherd.core.model.nouns import (
     KafkaSource,
     Reset,
     ShardState,
+    Source,
+    as_kafka,
 )
 from shardherd.core.planning.traffic import Traffic
 
@@ -96,7 +98,7 @@ class Declared:
 
     identity: GroupIdentity
     generation: int
-    source: KafkaSource
+    source: Source
     settings: GroupSettings
     scaling: Scaling
     replicas: int
@@ -111,6 +113,11 @@ class Declared:
     rejected: str = ""
     reset: Reset | None = None
     executors_vary: bool = False
+
+    @property
+    def kafka(self) -> KafkaSource:
+        """The source of a group of Kafka. Raises TypeError for another one."""
+        return as_kafka(self.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shardherd.core.model.nouns import GroupView, ResetReport, ShardState
+from shardherd.core.model.positions import to_json
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
 from shardherd.core.planning.conditions import Finding, dated, ready_consumers
@@ -141,10 +142,10 @@ def _of_view(view: GroupView, traffic: Traffic | None) -> dict[str, object]:
             "transfer": view.shards_in(ShardState.TRANSFER),
             "over": view.shards_in(ShardState.OVER),
         }
-        lag: dict[str, object] = {"records": view.lag_records}
+        lag: dict[str, object] = {"records": view.lag_records} if view.counts_records else {}
         if view.lag_seconds is not None:
             lag["seconds"] = _coarse(view.lag_seconds)
-        result["lag"] = lag if traffic is None else lag | _of_traffic(traffic)
+        result["lag"] = lag | _of_traffic(traffic) if traffic is not None and view.counts_records else lag
     if view.reset is not None:
         result["reset"] = {**_of_reset(view.reset), "state": view.reset.state.value, "message": view.reset.message}
     if view.last_reset is not None:
@@ -164,7 +165,8 @@ def _of_reset(report: ResetReport) -> dict[str, object]:
             "recordsRepeated": report.repeated,
             "recordsSkipped": report.skipped,
             "rows": [
-                {"shard": row.shard, "after": row.after} | ({} if row.before is None else {"before": row.before})
+                {"shard": row.shard, "after": to_json(row.after)}
+                | ({} if row.before is None else {"before": to_json(row.before)})
                 for row in report.rows
             ],
         }

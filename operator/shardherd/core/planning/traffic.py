@@ -132,7 +132,9 @@ def measure(before: Traffic | None, view: GroupView, now: float, consumer_rate: 
 
 
 def _counted(view: GroupView) -> list[ShardView]:
-    """The shards that are measured: those that exist and are not OVER."""
+    """The shards that are measured: those that exist and are not OVER; none where records are not counted."""
+    if not view.counts_records:
+        return []
     return [shard for shard in view.shards if shard.present and shard.state is not ShardState.OVER and shard.end is not None]
 
 

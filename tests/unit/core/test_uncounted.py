@@ -1,0 +1,160 @@
+"""A source that counts no records: ends are lower bounds, lags are not in records, and resets do not trust them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shardherd.core.group.ages import unread
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.nouns import (
+    CheckpointResult,
+    GroupIdentity,
+    GroupSpec,
+    KinesisSource,
+    Reset,
+    ResetTo,
+    ShardId,
+    ShardInfo,
+)
+from shardherd.core.model.positions import MAX_POSITION
+from shardherd.core.model.requests import ResetDue
+from tests.builders import Play, spec
+
+FIRST, SECOND, THIRD = (ShardId(f"orders/shardId-{number:012d}") for number in range(3))
+BEGIN = 49590338271490256608559692538361571095921575989136588800
+
+
+def kinesis(wanted: int = 1, **settings: Any) -> GroupSpec:
+    return replace(spec(wanted, **settings), source=KinesisSource("orders", "eu-central-1"))
+
+
+def info(shard: ShardId, reached: int = 0, *, closed: bool = False, parents: tuple[ShardId, ...] = ()) -> ShardInfo:
+    """A shard that surely reaches so far, or is closed there."""
+    return ShardInfo(shard, BEGIN, BEGIN + reached, open=not closed, parents=parents)
+
+
+def reading(**settings: Any) -> Play:
+    play = Play(kinesis(1, **settings))
+    play.discover([info(FIRST, 10)])
+    play.settle("g-0")
+    return play
+
+
+def test_a_shard_is_over_at_its_end_and_frees_its_children() -> None:
+    play = reading(ordered=True)
+    children = [info(SECOND, parents=(FIRST,)), info(THIRD, parents=(FIRST,))]
+    assert play.checkpoint("g-0", FIRST, BEGIN + 40) is CheckpointResult.OK  # beyond what was seen
+    play.discover([info(FIRST, 50, closed=True), *children])
+    assert [play.state(shard) for shard in (FIRST, SECOND, THIRD)] == ["ALREADY_ALLOC", "WAIT", "WAIT"]
+    play.checkpoint("g-0", FIRST, BEGIN + 50)
+    play.settle("g-0")
+    assert [play.state(shard) for shard in (FIRST, SECOND, THIRD)] == ["OVER", "ALREADY_ALLOC", "ALREADY_ALLOC"]
+
+
+def test_a_shard_that_was_read_to_its_end_before_anybody_saw_it_closed_is_over_once_that_is_seen() -> None:
+    play = reading(ordered=True)
+    play.checkpoint("g-0", FIRST, BEGIN + 50)
+    play.discover([info(FIRST, 50, closed=True), info(SECOND, parents=(FIRST,))])
+    play.settle("g-0")
+    assert [play.state(shard) for shard in (FIRST, SECOND)] == ["OVER", "ALREADY_ALLOC"]
+
+
+def test_a_parent_that_has_expired_keeps_nobody_waiting() -> None:
+    play = Play(kinesis(1, ordered=True))
+    play.discover([info(SECOND, parents=(FIRST,))])
+    play.settle("g-0")
+    assert play.state(SECOND) == "ALREADY_ALLOC"
+
+
+def test_a_merge_of_shards_of_two_generations_waits_for_both() -> None:
+    play = Play(kinesis(1, ordered=True))
+    play.discover([info(FIRST, closed=True, reached=5), info(SECOND, 3), info(THIRD, parents=(FIRST, SECOND))])
+    play.settle("g-0")
+    play.checkpoint("g-0", FIRST, BEGIN + 5)
+    assert play.state(THIRD) == "WAIT"
+    play.discover([info(FIRST, 5, closed=True), info(SECOND, 7, closed=True), info(THIRD, parents=(FIRST, SECOND))])
+    play.checkpoint("g-0", SECOND, BEGIN + 7)
+    play.settle("g-0")
+    assert play.state(THIRD) == "ALREADY_ALLOC"
+
+
+def test_the_picture_has_no_lag_in_records_and_no_end_of_an_open_shard() -> None:
+    play = reading()
+    play.discover([info(FIRST, 10), info(SECOND, 20, closed=True)])
+    play.settle("g-0")
+    play.checkpoint("g-0", SECOND, BEGIN + 20)
+    view = play.view
+    assert not view.counts_records
+    assert [(row.checkpoint, row.end, row.lag_records) for row in view.shards] == [
+        (BEGIN, None, None),
+        (BEGIN + 20, BEGIN + 20, None),
+    ]
+    assert unread(view).positions == {FIRST: BEGIN}
+
+
+def test_no_position_beyond_56_digits_is_taken() -> None:
+    play = reading()
+    with pytest.raises(InvalidRequestError, match=r"at most 9{56}"):
+        play.checkpoint("g-0", FIRST, MAX_POSITION + 1)
+
+
+def reset(to: ResetTo, **fields: Any) -> Reset:
+    return Reset("r1", to, **fields)
+
+
+def declared(play: Play, wanted: Reset) -> None:
+    paused = replace(play.group.spec.settings, paused=True)
+    play.change(replace(play.group.spec, settings=paused, reset=wanted))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "after"),
+    [
+        (reset(ResetTo.EARLIEST), {}, BEGIN),
+        (reset(ResetTo.LATEST), {FIRST: BEGIN + 99}, BEGIN + 99),
+        (reset(ResetTo.TIMESTAMP, timestamp=17.5), {FIRST: BEGIN + 77}, BEGIN + 77),
+    ],
+)
+def test_a_reset_goes_beyond_what_was_seen_of_a_shard(wanted: Reset, found: dict[ShardId, int], after: int) -> None:
+    play = reading()
+    play.checkpoint("g-0", FIRST, BEGIN + 12)
+    declared(play, wanted)
+    assert play.group.reset_to_ends == ((FIRST,) if wanted.to is ResetTo.LATEST else ())
+    play.ask(ResetDue("r1", wanted.timestamp, positions=found))
+    report = play.group.reset_report
+    assert report is not None
+    assert (play.view.shards[0].checkpoint, report.repeated, report.skipped) == (after, 0, 0)
+    assert "record" not in report.message
+
+
+def test_a_reset_to_an_end_that_nobody_could_look_up_changes_nothing() -> None:
+    play = reading()
+    declared(play, reset(ResetTo.LATEST))
+    play.ask(ResetDue("r1", positions={}))
+    report = play.group.reset_report
+    assert report is not None
+    assert f"where {FIRST} ends could not be looked up" in report.message
+    assert play.view.shards[0].checkpoint == BEGIN
+
+
+def test_a_plug_in_is_told_no_weights_and_the_balance_holds() -> None:
+    play = Play(kinesis(2, assignor="Sticky"))
+    play.discover([info(FIRST, 10), info(SECOND, 10**20)])
+    play.settle("g-0", "g-1")
+    assert sorted(len(play.confirmed(name)) for name in ("g-0", "g-1")) == [1, 1]
+    assert GroupIdentity("demo", "clicks", play.group.spec.identity.uid) == play.group.spec.identity
+
+
+def test_a_stream_that_was_made_anew_is_named_as_one_and_granted_to_nobody() -> None:
+    play = Play(kinesis(1))
+    play.discover([info(FIRST, 10)._replace(source_id="arn@1")])
+    play.settle("g-0")
+    play.discover([info(FIRST, 10)._replace(source_id="arn@2")])
+    (cause,) = play.view.withheld
+    assert cause.reason == "SourceRecreated"
+    assert cause.message.startswith(f"{FIRST}: the stream was deleted and made again")
+    play.settle("g-0")
+    assert play.confirmed("g-0") == {}
