@@ -1,0 +1,75 @@
+"""Records of Kinesis as Arrow record batches, aggregated ones as the records that they are made of.
+
+`range_reading` calls it with what a request brought. Only the wanted columns are built. Names and types are those of the Kafka
+source where they mean the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from shardherd.source.kinesis.aggregation import AggregationError, belongs, is_aggregated, user_records
+from shardherd.source.kinesis.shard_reader import Record
+
+log = logging.getLogger(__name__)
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("sequenceNumber", pa.string()),
+    pa.field("subSequenceNumber", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("shard", pa.string()),
+]
+SCHEMA = pa.schema(_FIELDS)
+"""Every column that there is; Spark demands exactly these Arrow types."""
+
+
+class Row(NamedTuple):
+    """One record as a program has put it."""
+
+    key: str
+    data: bytes
+    number: int
+    sub: int
+    arrived: datetime
+
+
+def rows_of(records: Iterable[Record], hashes: tuple[int, int] | None, shard: str) -> list[Row]:
+    """What programs have put. `hashes` are the hash keys of the shard, if they are known."""
+    rows: list[Row] = []
+    for each in records:
+        if not is_aggregated(each.data):
+            rows.append(Row(each.key, each.data, each.number, 0, each.arrived))
+            continue
+        try:
+            users = user_records(each.data)
+        except AggregationError as error:
+            log.warning("shard %s, record %d looks aggregated and is read as it is: %s", shard, each.number, error)
+            rows.append(Row(each.key, each.data, each.number, 0, each.arrived))
+            continue
+        rows += [
+            Row(user.key, user.data, each.number, user.sub, each.arrived)
+            for user in users
+            if hashes is None or belongs(user, hashes)
+        ]
+    return rows
+
+
+def batch_of(rows: Sequence[Row], shard: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """These rows as one Arrow batch; `shard` is its whole name."""
+    makers: dict[str, Callable[[], list[Any]]] = {
+        "key": lambda: [each.key.encode() for each in rows],
+        "value": lambda: [each.data for each in rows],
+        "sequenceNumber": lambda: [str(each.number) for each in rows],
+        "subSequenceNumber": lambda: [each.sub for each in rows],
+        "timestamp": lambda: [each.arrived for each in rows],
+        "shard": lambda: [shard] * len(rows),
+    }
+    arrays: list[pa.Array[Any]] = [pa.array(makers[name](), SCHEMA.field(name).type) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([SCHEMA.field(name) for name in columns]))

@@ -1,0 +1,71 @@
+"""When a process may ask for the records of a shard again: Kinesis answers 5 times and with 2 MB a second for each shard.
+
+Everything that reads shards in a process shares one `Pace`. It waits for nobody and asks nobody: time is an argument. Each
+shard has its own allowance, and the one that has waited longest is served first, so that a busy shard starves no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+CALLS = 5.0
+"""GetRecords a second that Kinesis answers for a shard, whoever asks."""
+
+BYTES = 2_000_000.0
+"""Bytes a second that it answers with, for a shard."""
+
+FIRST_DELAY, LONGEST_DELAY = 0.25, 8.0
+"""Seconds after the first refusal, and after many in a row."""
+
+KEPT = 60.0
+"""Seconds after which a shard that was not asked for is forgotten."""
+
+
+@dataclass(slots=True)
+class _Allowance:
+    due: float = 0.0
+    asked: float = 0.0
+    refusals: int = 0
+
+
+class Pace:
+    """The allowances of the shards that one process reads. `now` is monotonic seconds."""
+
+    def __init__(self, calls: float = CALLS, size: float = BYTES) -> None:
+        self._interval = 1.0 / calls
+        self._rate = size
+        self._shards: dict[str, _Allowance] = {}
+
+    def due(self, shard: str) -> float:
+        """When this shard may be asked for again; it may be in the past."""
+        found = self._shards.get(shard)
+        return found.due if found is not None else 0.0
+
+    def next_of(self, shards: Iterable[str]) -> str:
+        """Which of these is asked for next: the one that is due first."""
+        return min(shards, key=lambda each: (self.due(each), each))
+
+    def asked(self, shard: str, now: float) -> None:
+        """A request goes out. Until it is answered it counts as one that brings nothing."""
+        self._forget(now)
+        found = self._shards.setdefault(shard, _Allowance())
+        found.asked = now
+        found.due = max(found.due, now + self._interval)
+
+    def answered(self, shard: str, size: int) -> None:
+        """The request brought so many bytes: the next one goes out when Kinesis has allowed for them."""
+        found = self._shards.setdefault(shard, _Allowance())
+        found.refusals = 0
+        found.due = max(found.due, found.asked + size / self._rate)
+
+    def refused(self, shard: str, now: float) -> None:
+        """Others read this shard too, and together we asked too much: wait, each time longer."""
+        found = self._shards.setdefault(shard, _Allowance())
+        found.due = max(found.due, now + min(LONGEST_DELAY, FIRST_DELAY * 2**found.refusals))
+        found.refusals += 1
+
+    def _forget(self, now: float) -> None:
+        if len(self._shards) > 1000:
+            for shard in [shard for shard, each in self._shards.items() if each.due < now - KEPT]:
+                del self._shards[shard]

@@ -1,0 +1,199 @@
+"""Reads ranges of Kinesis shards as Arrow record batches: what a task does.
+
+A range begins with a record that was there when it was planned and ends at a position, so it has the same records whenever it
+is read. Shards are read side by side, each within its limits; the one that has waited longest is asked first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
+from shardherd.source.kinesis.columns import Row, batch_of, rows_of
+from shardherd.source.kinesis.pacing import BYTES, Pace
+from shardherd.source.kinesis.shard_reader import MOST_RECORDS, Answer, NumberError, Record, ShardGoneError, ShardReader, at
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8
+"""Requests that a task has under way at the same time; each answer may have 10 MB."""
+
+FIRST_LIMIT = 1000
+"""Records that are asked for of a shard before its records' size is known."""
+
+STALL_TIMEOUT = 120.0
+"""Seconds without any progress after which a task fails, as in the Kafka source."""
+
+LOSS_GRACE = 5.0
+"""Seconds for which a shard must have nothing where records were."""
+
+REMEDY = "set failOnDataLoss to false to go on without them, or begin anew with another checkpointLocation"
+
+
+class RecordsLostError(Exception):
+    """Records that were planned to be read are gone: they are older than the retention of the stream. Names the shard."""
+
+
+class ShardRecords(NamedTuple):
+    """The records of one shard with first <= number < stop; `hashes` are its hash keys. `shard` is Kinesis's id."""
+
+    shard: str
+    first: int
+    stop: int
+    hashes: tuple[int, int] | None = None
+
+
+Typed = Callable[[pa.RecordBatch, Sequence[Row]], pa.RecordBatch]
+"""What becomes of a batch before it is handed out."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How far one range is read."""
+
+    wanted: ShardRecords
+    reader: ShardReader
+    limit: int = FIRST_LIMIT
+    begun: bool = False
+    empty_since: float | None = None
+
+
+class RangeReading:
+    """The ranges of one task. `now` is monotonic seconds."""
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        pace: Pace,
+        ranges: Sequence[ShardRecords],
+        *,
+        fail_on_data_loss: bool = True,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kinesis = kinesis
+        self._pace = pace
+        self._fail = fail_on_data_loss
+        self._now = now
+        self._left = {
+            each.shard: _Reading(each, ShardReader(kinesis, each.shard, (at(each.first),)))
+            for each in ranges
+            if each.first < each.stop
+        }
+
+    def records(self) -> Iterator[tuple[ShardRecords, list[Record]]]:
+        """All records, those of a shard in order. Raises RecordsLostError, KinesisUnavailableError, KinesisRefusedError."""
+        progress_at = self._now()
+        trouble: Exception | None = None
+        asked: dict[Future[Answer], str] = {}
+        pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, max(1, len(self._left))), thread_name_prefix="kinesis")
+        try:
+            while self._left:
+                self._submit(pool, asked)
+                done = self._await(asked)
+                for each in done:
+                    reading = self._left[asked.pop(each)]
+                    try:
+                        records = self._taken(reading, each)
+                    except KinesisUnavailableError as error:
+                        self._pace.refused(reading.wanted.shard, self._now())
+                        trouble = error
+                        continue
+                    if records or reading.wanted.shard not in self._left:
+                        progress_at, trouble = self._now(), None
+                    if records:
+                        yield reading.wanted, records
+                        progress_at = self._now()  # the time that Spark takes for the rows is no stall
+                if self._now() - progress_at > STALL_TIMEOUT:
+                    reading = next(iter(self._left.values()))
+                    raise KinesisUnavailableError(
+                        f"shard {self._name(reading.wanted.shard)}: no record for {STALL_TIMEOUT:g} s, wanted up to "
+                        f"{reading.wanted.stop}" + (f": {trouble}" if trouble else "")
+                    )
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, pool: ThreadPoolExecutor, asked: dict[Future[Answer], str]) -> None:
+        """Ask for every shard that may be asked for by now, the one that has waited longest first."""
+        idle = self._left.keys() - set(asked.values())
+        while idle and len(asked) < AT_ONCE:
+            shard = self._pace.next_of(idle)
+            if self._pace.due(shard) > self._now():
+                return
+            idle -= {shard}
+            self._pace.asked(shard, self._now())
+            asked[pool.submit(self._left[shard].reader.read, self._left[shard].limit)] = shard
+
+    def _await(self, asked: dict[Future[Answer], str]) -> set[Future[Answer]]:
+        idle = self._left.keys() - set(asked.values())
+        pause = None
+        if idle and len(asked) < AT_ONCE:
+            pause = max(0.0, min(self._pace.due(shard) for shard in idle) - self._now())
+        if not asked:
+            time.sleep(pause or 0.0)
+            return set()
+        return wait(asked, pause, FIRST_COMPLETED).done
+
+    def _taken(self, reading: _Reading, future: Future[Answer]) -> list[Record]:
+        """The records of an answer that are of the range; a range that is read is not left."""
+        shard, first, stop, _ = reading.wanted
+        try:
+            answer = future.result()
+        except (ShardGoneError, NumberError) as error:
+            self._lost(reading, first, str(error))
+            del self._left[shard]
+            return []
+        self._pace.answered(shard, answer.size)
+        if answer.records:
+            mean = answer.size / len(answer.records)
+            reading.limit = max(1, min(MOST_RECORDS, int(BYTES / max(1.0, mean))))
+            reading.empty_since = None
+            if not reading.begun and answer.records[0].number != first:
+                self._lost(reading, answer.records[0].number, "retention deleted them")
+            reading.begun = True
+        if answer.over or (answer.records and answer.records[-1].number >= stop - 1):
+            if answer.over and not reading.begun:
+                self._lost(reading, stop, "retention deleted them")
+            del self._left[shard]
+        elif not answer.records and not answer.behind:
+            if reading.empty_since is None:
+                reading.empty_since = self._now()
+            elif self._now() - reading.empty_since >= LOSS_GRACE:
+                self._lost(reading, stop, "the shard has nothing from there on: retention deleted them")
+                del self._left[shard]
+        return [each for each in answer.records if each.number < stop]
+
+    def _lost(self, reading: _Reading, up_to: int, why: str) -> None:
+        shard, first, stop, _ = reading.wanted
+        what = f"shard {self._name(shard)}: the records from {first} up to {min(up_to, stop)} are lost; {why}"
+        if self._fail:
+            raise RecordsLostError(f"{what}; {REMEDY}")
+        log.warning("%s; going on without them, as failOnDataLoss is false", what)
+
+    def _name(self, shard: str) -> str:
+        return f"{self._kinesis.access.name}/{shard}"
+
+
+def read_ranges(
+    kinesis: Kinesis,
+    pace: Pace,
+    ranges: Sequence[ShardRecords],
+    columns: Sequence[str],
+    *,
+    fail_on_data_loss: bool = True,
+    typed: Typed | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Every record of every range as Arrow batches; records of one shard come in order. Raises as `RangeReading.records`."""
+    reading = RangeReading(kinesis, pace, ranges, fail_on_data_loss=fail_on_data_loss)
+    for wanted, records in reading.records():
+        name = f"{kinesis.access.name}/{wanted.shard}"
+        rows = rows_of(records, wanted.hashes, name)
+        if rows:
+            batch = batch_of(rows, name, columns)
+            yield batch if typed is None else typed(batch, rows)

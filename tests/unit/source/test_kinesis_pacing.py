@@ -1,0 +1,78 @@
+"""When a shard may be asked for again: Kinesis's limits, kept by everything that reads in a process, and no shard starves."""
+
+from __future__ import annotations
+
+import itertools
+
+from shardherd.source.kinesis.pacing import FIRST_DELAY, LONGEST_DELAY, Pace
+
+
+def test_a_shard_is_asked_five_times_a_second_at_most() -> None:
+    pace, now, asked = Pace(), 0.0, []
+    while now < 3.0:
+        now = max(now, pace.due("s"))
+        pace.asked("s", now)
+        pace.answered("s", 1000)
+        asked.append(now)
+    assert all(later - earlier >= 0.2 - 1e-9 for earlier, later in itertools.pairwise(asked))
+    assert len(asked) == 16
+
+
+def test_a_large_answer_is_waited_for_until_kinesis_has_allowed_for_it() -> None:
+    pace = Pace()
+    pace.asked("s", 10.0)
+    pace.answered("s", 10_000_000)
+    assert pace.due("s") == 15.0
+    assert pace.due("another") == 0.0
+
+
+def test_two_megabytes_a_second_are_all_that_a_shard_gives_whatever_the_answers_size() -> None:
+    for size in (100_000, 500_000, 2_000_000, 9_000_000):
+        pace, now, read = Pace(), 0.0, 0
+        while now < 60.0:
+            now = max(now, pace.due("s"))
+            pace.asked("s", now)
+            pace.answered("s", size)
+            read += size
+        assert read - size <= 2_000_000 * now + 1
+        assert read >= min(2_000_000, 5 * size) * 59
+
+
+def test_after_refusals_it_waits_longer_each_time_and_an_answer_ends_that() -> None:
+    pace = Pace()
+    waits = []
+    now = 100.0
+    for _ in range(8):
+        pace.asked("s", now)
+        pace.refused("s", now)
+        waits.append(pace.due("s") - now)
+        now = pace.due("s")
+    assert waits == [FIRST_DELAY, 0.5, 1.0, 2.0, 4.0, LONGEST_DELAY, LONGEST_DELAY, LONGEST_DELAY]
+    pace.asked("s", now)
+    pace.answered("s", 0)
+    pace.asked("s", now)
+    pace.refused("s", now)
+    assert pace.due("s") == now + FIRST_DELAY
+
+
+def test_a_busy_shard_starves_no_other() -> None:
+    """One shard brings 2 MB each time, the others nothing: in five seconds each was asked as often as its own limits allow."""
+    pace, now = Pace(), 0.0
+    counts = dict.fromkeys(("busy", "idle-1", "idle-2"), 0)
+    while now < 5.0:
+        shard = pace.next_of(counts)
+        now = max(now, pace.due(shard))
+        pace.asked(shard, now)
+        pace.answered(shard, 2_000_000 if shard == "busy" else 0)
+        counts[shard] += 1
+    assert counts["busy"] in (5, 6)
+    assert min(counts["idle-1"], counts["idle-2"]) >= 25
+
+
+def test_shards_that_are_not_asked_for_are_forgotten() -> None:
+    pace = Pace()
+    for number in range(1001):
+        pace.asked(f"s{number}", 0.0)
+    pace.asked("late", 1000.0)
+    assert pace.due("s0") == 0.0
+    assert pace.due("late") == 1000.2
