@@ -308,6 +308,11 @@ class PlayedKinesis:
             for number in [each for each in records if each < first]:
                 del records[number]
 
+    def forget(self, stream: str, shard: str) -> None:
+        """A closed shard is listed no more: all its records were deleted by retention."""
+        with self.played.lock:
+            del models.kinesis_backends["123456789012"][REGION].streams[stream].shards[shard]
+
     def numbers(self, stream: str, shard: str) -> list[int]:
         return list(self.shard(stream, shard).records)
 
