@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
-from shardherd.source.kinesis.columns import Row, batch_of, rows_of
+from shardherd.source.kinesis.columns import batch_of, rows_of
 from shardherd.source.kinesis.pacing import BYTES, Pace
 from shardherd.source.kinesis.ranges import REMEDY, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.shard_reader import MOST_RECORDS, Answer, NumberError, Record, ShardGoneError, ShardReader, at
@@ -34,7 +34,7 @@ STALL_TIMEOUT = 120.0
 LOSS_GRACE = 5.0
 """Seconds for which a shard must have nothing where records were."""
 
-Typed = Callable[[pa.RecordBatch, Sequence[Row]], pa.RecordBatch]
+Typed = Callable[[pa.RecordBatch, Sequence[Record]], pa.RecordBatch]
 """What becomes of a batch before it is handed out."""
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
 
-    from shardherd.source.kinesis.columns import Row
+    from shardherd.source.kinesis.shard_reader import Record
 
 SCHEMA = StructType(
     [
@@ -121,7 +121,7 @@ def _typed(values: ValueFormat) -> Any:
     decoder = decoder_of(values)
     assert decoder is not None
 
-    def decode(batch: pa.RecordBatch, rows: Sequence[Row]) -> pa.RecordBatch:
+    def decode(batch: pa.RecordBatch, rows: Sequence[Record]) -> pa.RecordBatch:
         import pyarrow as pa
 
         at = batch.schema.get_field_index("value")
