@@ -34,8 +34,8 @@ class Readiness:
     """The consumer's own part of a heartbeat. `ready`: it may be given shards.
 
     `phase` is what it is about, None if it does not tell; `goes_on_in` in how many seconds it means to go on if it waits.
-    `state_lost` are the cells that it cannot read because their state is lost, `cells_failing` those whose queries fail. `gauges`
-    say how full it is.
+    `state_lost` are the cells that it cannot read because their state is lost, `cells_failing` those whose queries fail.
+    `gauges` say how full it is.
     """
 
     ready: bool

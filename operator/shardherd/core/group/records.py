@@ -101,9 +101,9 @@ class ConsumerRecord:
 class Session(msgspec.Struct, frozen=True):
     """What a consumer's heartbeats said last. Not stored: after a restart `heard` is False until it speaks.
 
-    It is in its phase since `phase_since`; until `goes_on_at` it means to wait. The queries of `failing` cells fail. `gauges` say
-    how full it is, and `stage` what follows from that; it was above low at `above_at` last, has given something away for that at
-    `gave_at`, and reads on since `resumed_at` after it was paused.
+    It is in its phase since `phase_since`; until `goes_on_at` it means to wait. The queries of `failing` cells fail. `gauges`
+    say how full it is, and `stage` what follows from that; it was above low at `above_at` last, has given something away for
+    that at `gave_at`, and reads on since `resumed_at` after it was paused.
     """
 
     last_heard: float

@@ -325,8 +325,8 @@ class ShardView(Message, frozen=True):
 class ConsumerView(Message, frozen=True):
     """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
 
-    `phase` is None until it has reported one. `stage` says how full it is, by its `gauges`. `cells_failing` are those of its cells
-    whose queries fail.
+    `phase` is None until it has reported one. `stage` says how full it is, by its `gauges`. `cells_failing` are those of its
+    cells whose queries fail.
     """
 
     consumer: ConsumerId

@@ -121,9 +121,7 @@ class CellAgent(ConsumerRun):
         """For the session's heartbeats."""
         phase, goes_on_in = self._about()
         failing = tuple(FailingCell(cell, why) for cell, why in self._failing())
-        return Readiness(
-            self.ready, phase, goes_on_in, self.ledger.lost, gauges=self.gauges(), cells_failing=failing
-        )
+        return Readiness(self.ready, phase, goes_on_in, self.ledger.lost, gauges=self.gauges(), cells_failing=failing)
 
     def hear(self, notice: Notice) -> None:
         match notice:
