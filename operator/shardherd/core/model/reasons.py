@@ -48,8 +48,8 @@ CONDITIONS = MappingProxyType(
         ConditionType.CELLS_FIT: "in groups with `spec.state` only: `state.cells` divides the number of partitions of every "
         "topic, so that a key is in the same cell in all of them, and stays there when a topic grows by a multiple",
         ConditionType.ROOM: "in groups with `spec.watermarks` only: every consumer is below its low watermarks",
-        ConditionType.CELLS_FAILING: "in groups with `spec.state` only: the query of a cell has failed, and has finished no "
-        "micro-batch since; it is started again, and the other cells are read",
+        ConditionType.CELLS_FAILING: "in groups with `spec.state` only: the query of a cell has failed, and has neither "
+        "finished a micro-batch since nor found nothing to read; it is started again, and the other cells are read",
     }
 )
 """What it means that a condition is True, for the documentation."""

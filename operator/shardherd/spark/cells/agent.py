@@ -90,7 +90,7 @@ class CellAgent(ConsumerRun):
         self.trigger_interval = 0.0
         self._end_offsets = end_offsets
         self._pauses = Pauses()
-        self._failures: dict[int, str] = {}  # of the cells that have finished no micro-batch since: what was said first
+        self._failures: dict[int, str] = {}  # of the cells that have not run well since: what was said first
         self._writing = False
         self._readers: dict[int, CellReader] = {}
         self._numbers = 0
@@ -112,7 +112,7 @@ class CellAgent(ConsumerRun):
         return super().trouble or "; ".join(f"the query of cell {cell} fails: {why}" for cell, why in self._failing())
 
     def _failing(self) -> list[tuple[int, str]]:
-        """The cells that are held and have failed, and finished no micro-batch since, with what was said first."""
+        """The cells that are held and have failed and not run well since, with the first line of what was said."""
         return [(cell, why) for cell, why in sorted(self._failures.items()) if self.ledger.begins(cell)]
 
     # --- towards the coordinator -----------------------------------------------------------------------------------------
@@ -223,8 +223,7 @@ class CellAgent(ConsumerRun):
     def committed(self, cell: int, positions: Mapping[ShardId, Offset]) -> None:
         """Spark has logged a micro-batch of this cell as finished."""
         self._pauses.succeeded(cell)
-        if self._failures.pop(cell, None) is not None:
-            self.session.heartbeat_now()
+        self._runs_well(cell)
         for reader in self._readers.values():
             if reader.cell == cell:
                 reader.sizing.end(self._now())
@@ -233,6 +232,10 @@ class CellAgent(ConsumerRun):
             self.batch_at = self._now()
             self._observer.batch(ended, took)
         self._changed()
+
+    def _runs_well(self, cell: int) -> None:
+        if self._failures.pop(cell, None) is not None:
+            self.session.heartbeat_now()
 
     def ended(self, cell: int, committed: Mapping[ShardId, Offset], failure: str = "", *, finished: bool = False) -> None:
         """The query of this cell has ended, with what Spark has logged of it: it was stopped, has failed, or has `finished`."""
@@ -299,6 +302,8 @@ class CellAgent(ConsumerRun):
             end = None if reader.parked else self._next(reader, start, limits, await self._sizes(reader, start))
             left = (reader.asked_at + PARKED if reader.parked else until) - self._now()
             if end is not None or left <= 0:
+                if end is None and not reader.parked:
+                    self._runs_well(reader.cell)  # what was logged has been run again, and there is nothing to read
                 reader.parked = False  # whoever has an answer may begin a micro-batch, be it one without records
                 return end or start
             with contextlib.suppress(TimeoutError):

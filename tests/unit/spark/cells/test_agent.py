@@ -356,6 +356,21 @@ def test_a_cell_is_no_trouble_any_more_once_it_has_finished_a_micro_batch_or_is_
     story(body)
 
 
+def test_a_cell_that_was_started_again_and_has_nothing_to_read_is_no_trouble() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        await scene.query(0)
+        scene.agent.ended(0, {}, "out of luck")
+        await asyncio.sleep(1.0)
+        reader = await scene.query(0)
+        end = await scene.agent.latest(reader, NOTHING, None)
+        assert scene.agent.trouble == "the query of cell 0 fails: out of luck", "it has only been given what it may fail at"
+        assert await scene.agent.latest(reader, end, None) is end
+        assert scene.agent.trouble == ""
+
+    story(body)
+
+
 def test_readiness_tells_what_a_consumer_of_cells_waits_for_and_which_cell_fails(unused_tcp_port: int) -> None:
     """In real time: the server is a real one."""
 
