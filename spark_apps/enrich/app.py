@@ -34,9 +34,11 @@ async def look_up(reading: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Ask the service for the place of one reading. With a client of your own, use its asynchronous calls here."""
     host, port = PLACES.rsplit(":", 1)
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET /{reading['key']}/{reading['number']} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
+    try:
+        writer.write(f"GET /{reading['key']}/{reading['number']} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
     if head.split()[1] != b"200":
         raise RuntimeError(f"the place of {reading['key']}: the service at {PLACES} says {head.splitlines()[0].decode()}")
     value = json.dumps({"number": reading["number"], "place": body.decode()})

@@ -26,6 +26,8 @@ ON CONFLICT (user_id, began_at) DO UPDATE SET ended_at = EXCLUDED.ended_at, clic
 
 def write(sessions: DataFrame, _batch_id: int) -> None:
     rows = [tuple(row) for row in sessions.collect()]
+    if not rows:
+        return
     with psycopg.connect(DATABASE, options="-c TimeZone=UTC") as database:
         database.cursor().executemany(WRITE, rows)
 
@@ -34,7 +36,8 @@ def build(cell: Cell) -> DataStreamWriter:
     click = F.from_json(F.col("value").cast("string"), "event_time TIMESTAMP").alias("click")
     clicks = cell.read().select(F.col("key").cast("string").alias("user"), click).select("user", "click.event_time")
     sessions = (
-        clicks.withWatermark("event_time", LATE)
+        clicks.where("user IS NOT NULL AND event_time IS NOT NULL")
+        .withWatermark("event_time", LATE)
         .groupBy("user", F.session_window("event_time", PAUSE))
         .agg(F.min("event_time").alias("began"), F.max("event_time").alias("ended"), F.count("*").alias("clicks"))
     )

@@ -154,7 +154,7 @@ def test_sessions_are_written_once_they_are_over_and_late_clicks_count_while_the
 
     example.up(**{"host=postgresql dbname=clicks user=shardherd": postgresql.conninfo})
     # Ann's third click comes 8 minutes late, and counts. What follows after a pause ends the sessions before it.
-    example.send("clickstream", *(click("ann", minute) for minute in (0, 18, 10, 35, 80)))
+    example.send("clickstream", *(click("ann", minute) for minute in (0, 18, 10, 35, 80)), ("ann", b"no click"))
     example.send("clickstream", *(click("bob", minute) for minute in (3, 20, 70)), partition=1)
     example.shows([("ann", 0, 35, 4), ("bob", 3, 20, 2)], rows)
 
