@@ -17,7 +17,7 @@ from shardherd.testing.group import PlayedGroup
 from tests.harness.kafka import KafkaLab
 
 ROOT = Path(__file__).resolve().parents[3]
-SHARDS, RECORDS = 2, 1500
+SHARDS, RECORDS = 2, 800
 WITHIN = 120.0
 
 PROGRAM = """
@@ -74,7 +74,7 @@ def test_a_worker_that_is_killed_in_the_middle_has_each_record_once_in_every_out
     with PlayedGroup(shards=SHARDS, topic=topic) as group:
         worker = start()
         try:
-            until(lambda: count() > 400, worker, tmp_path / "log")
+            until(lambda: count() > 200, worker, tmp_path / "log")
             worker.send_signal(signal.SIGKILL)
             worker.wait()
             found, left = count(), sorted(path.name for path in queues.rglob("*.queue"))
