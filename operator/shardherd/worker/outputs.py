@@ -148,8 +148,7 @@ class Outputs(QueueingProcessor):
     async def _opened_file(self) -> QueueFile | None:
         if not self.queue_directory:
             return None
-        lent, shard = self._lent, self._lent.shard
-        folder = Path(self.queue_directory)
+        lent, shard, folder = self._lent, self._lent.shard, Path(self.queue_directory)
         open_ = partial(
             QueueFile,
             folder,
@@ -234,8 +233,7 @@ class Outputs(QueueingProcessor):
     def kept(self) -> Records | None:
         if not self._kept:
             return None
-        records = [each.record for each in self._kept.values()]
-        shard = self._lent.shard
+        records, shard = [each.record for each in self._kept.values()], self._lent.shard
         return records_of(shard.name, records, shard.position, records[-1].offset + 1)
 
     def begin(self, save: Callable[[], Awaitable[None]], wake: Callable[[], None]) -> None:
@@ -265,7 +263,7 @@ class Outputs(QueueingProcessor):
     def end(self) -> None:
         if self._queue is not None and not self._ended:
             self._ended = True
-            if self.guarantee != AT_MOST_ONCE:
+            if self.guarantee != AT_MOST_ONCE:  # what is committed would be lost
                 self._on_loop(self._stop_all)
 
     def _stop_all(self) -> None:

@@ -119,3 +119,13 @@ def test_with_nothing_under_way_nothing_is_due() -> None:
     pending = ledger(timeout=1.0, emitted=1)
     pending.ack(0, 1, 0.5)
     assert (pending.expire(1.0), pending.due_in(1.0), pending.out, pending.again(2.0)) == ([], None, 0, None)
+
+
+def test_a_record_that_is_bad_at_once_counts_as_one_that_failed_as_often_as_it_may() -> None:
+    pending = ledger(emitted=2)
+    pending.fail(0, 1, "no JSON", 0.0, limit=3, bad=True)
+    emitted = pending.again(0.0)
+    assert emitted is not None
+    assert (emitted.offset, emitted.failures) == (0, 3)
+    pending.fail(0, 2, "no room there", 0.0, limit=3, bad=True)
+    assert (emitted.failures, next_again(pending, 1.9), next_again(pending, 2.0)) == (4, None, None)
