@@ -49,6 +49,9 @@ PAUSES = {
 }
 """Annotations of a group that, while they are `true`, keep something from being done."""
 
+_NO_KAFKA: Mapping[str, Any] = {"growth": {"cutover": "Never", "settle": "0s"}}
+"""Where the source is another one: shards name their parents there, and nothing follows from how many there are."""
+
 SHARDS_PER_CONSUMER = 4
 """Where `spec.scaling.shardsPerConsumer` is not given: the schema cannot say it, as the field is wrong in other modes."""
 
@@ -108,11 +111,11 @@ def _scaling(scaling: Mapping[str, Any]) -> Scaling:
 
 def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Declared:
     application = spec["application"]
-    kafka = spec["source"].get("kafka")
+    kafka = spec["source"].get("kafka", _NO_KAFKA)
     return Declared(
         identity=identity,
         generation=int(metadata.get("generation", 0)),
-        source=_kinesis(spec["source"]["kinesis"]) if kafka is None else _kafka(identity, spec),
+        source=_kafka(identity, spec) if "kafka" in spec["source"] else _kinesis(spec["source"]["kinesis"]),
         settings=GroupSettings(
             ordered=spec["ordered"],
             assignor=spec["assignor"],
@@ -127,7 +130,8 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             initial_assignment_delay=seconds(spec["initialAssignmentDelay"]),
             paused=spec["paused"],
             cells=spec["state"]["cells"] if "state" in spec else 0,
-            **_growth(kafka),
+            growth_cutover=GrowthCutover(kafka["growth"]["cutover"]),
+            growth_settle=seconds(kafka["growth"]["settle"]),
         ),
         scaling=_scaling(spec["scaling"]),
         replicas=spec.get("replicas", 1),
@@ -174,14 +178,6 @@ def _kinesis(kinesis: Mapping[str, Any]) -> KinesisSource:
 def kinesis_secret(kinesis: Mapping[str, Any]) -> str:
     """The name of the Secret with the access key; empty if the pods have an identity of their own."""
     return str(kinesis["credentials"]["secretRef"]["name"]) if "credentials" in kinesis else ""
-
-
-def _growth(kafka: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Shards of Kinesis name their parents: nothing follows from how many there are."""
-    if kafka is None:
-        return {"growth_cutover": GrowthCutover.NEVER}
-    growth = kafka["growth"]
-    return {"growth_cutover": GrowthCutover(growth["cutover"]), "growth_settle": seconds(growth["settle"])}
 
 
 def is_python(application: Mapping[str, Any]) -> bool:

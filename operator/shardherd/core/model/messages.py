@@ -10,24 +10,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from shardherd.core.model.positions import MAX_POSITION
-
 MAX_INTEGER = 2**63 - 1
 """Epochs and counts are signed 64-bit numbers everywhere else; so are Kafka's offsets, but not every position is one."""
-
-POSITION = (
-    "The next record to read: in Kafka an offset, of at most 63 bits; in Kinesis a sequence number and one, of up to 56 digits."
-    " Read it with all of them."
-)
 
 MAX_NAME = 512
 """Longest name that is accepted: a topic has at most 249 characters, a pod at most 253."""
 
 Natural = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra_json_schema={"format": "int64"})]
 """Every integer of a message that is no position."""
-
-Position = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": MAX_POSITION, "description": POSITION})]
-"""Of any size: how large it may be is a matter of the source, and the core's to say. `reading` knows it by having no limit."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 """Of printable characters: `protocol` sees to that."""

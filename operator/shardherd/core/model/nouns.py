@@ -17,8 +17,8 @@ from typing import ClassVar, NamedTuple, NewType
 
 from msgspec import UNSET, UnsetType, field
 
-from shardherd.core.model.messages import Message, Name, Natural, Position, Seconds
-from shardherd.core.model.positions import MAX_OFFSET, MAX_POSITION
+from shardherd.core.model.messages import Message, Name, Natural, Seconds
+from shardherd.core.model.positions import MAX_OFFSET, MAX_POSITION, Position
 from shardherd.core.model.reasons import LIMITS
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
 from shardherd.core.model.verdicts import Verdict

@@ -9,13 +9,23 @@ digits. Called wherever a resource, a document or an answer of a command holds a
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 MAX_OFFSET = 2**63 - 1
 """The largest position in Kafka."""
 
 MAX_POSITION = 10**56 - 1
 """The largest position of any source."""
+
+_MEANING = (
+    "The next record to read: in Kafka an offset, of at most 63 bits; in Kinesis a sequence number and one, of up to 56 digits."
+    " Read it with all of them."
+)
+
+Position = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": MAX_POSITION, "description": _MEANING})]
+"""Of any size, in messages: how large it may be is a matter of the source. `protocol.reading` knows it by having no limit."""
 
 LARGEST_EXACT = 2**53
 """Up to this every program reads a JSON integer as what it is."""
