@@ -127,6 +127,10 @@ bench-rebalance: venv ## A join, a leave, growth and a death, against both of Ka
 bench-source: venv ## Our source against Spark's own Kafka source (ROWS=16000000).
 	@$(PY) -m benchmarks.source --rows $(ROWS)
 
+.PHONY: bench-kinesis
+bench-kinesis: venv ## Reading a shard of Kinesis against boto3's plain loop, and against what AWS allows.
+	@$(PY) -m benchmarks.kinesis
+
 .PHONY: bench-sinks
 bench-sinks: venv ## The sinks that are exactly once against Spark's own writers (ROWS=400000).
 	@SHARDHERD_BENCH_JARS=$$($(PY) -c 'from dev.cluster.tools import Tools; print(Tools().spark_jars)') \

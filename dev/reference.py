@@ -19,6 +19,8 @@ from shardherd.core.model.reasons import CONDITIONS, REASONS, SCALING, STUCK_SHA
 from shardherd.core.model.verdicts import MEANINGS as VERDICTS
 from shardherd.inspect.commands import EXIT
 from shardherd.source.security.kafka_settings import SETTINGS
+from shardherd.spark.kinesis import readers
+from shardherd.spark.kinesis.options import KINESIS_OPTIONS
 from shardherd.spark.option_table import OPTIONS, Mode
 from shardherd.spark.schema import MEANINGS, columns
 from shardherd.telemetry import metrics
@@ -26,11 +28,12 @@ from shardherd.telemetry import metrics
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference.md"
 SOURCE = ROOT / "docs" / "source.md"
+KINESIS = ROOT / "docs" / "kinesis.md"
 RUNBOOK = ROOT / "docs" / "reasons.md"
 MODULES = ROOT / "docs" / "modules.md"
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
 DAY_TWO = ROOT / "docs" / "day-two.md"
-DOCUMENTS = (REFERENCE, SOURCE, RUNBOOK, MODULES, COMMAND_LINE, DAY_TWO)
+DOCUMENTS = (REFERENCE, SOURCE, KINESIS, RUNBOOK, MODULES, COMMAND_LINE, DAY_TWO)
 PRODUCT = ROOT / "operator" / "shardherd"
 DEFINITION = ROOT / "crds" / "consumergroup.yaml"
 
@@ -101,6 +104,22 @@ def columns_table() -> str:
     return "\n".join(rows + [f"| `{name}` | {kind} | {MEANINGS[name]} |" for name, kind in kinds.items()])
 
 
+def kinesis_options_table() -> str:
+    """Every option of a query that reads Kinesis."""
+    rows = ["| option | stream | batch | default | meaning |", "|---|---|---|---|---|"]
+    for option in KINESIS_OPTIONS:
+        where = " | ".join("yes" if mode in option.modes else "" for mode in (Mode.STREAM, Mode.BATCH))
+        rows.append(f"| `{option.name}` | {where} | {option.default} | {option.meaning} |")
+    return "\n".join(rows)
+
+
+def kinesis_columns_table() -> str:
+    """Every column of a query that reads Kinesis."""
+    kinds = {field.name: field.dataType.simpleString() for field in readers.SCHEMA.fields}
+    rows = ["| column | type | meaning |", "|---|---|---|"]
+    return "\n".join(rows + [f"| `{name}` | {kind} | {readers.MEANINGS[name]} |" for name, kind in kinds.items()])
+
+
 def reasons_table() -> str:
     """Every reason of a condition, the conditions that it may stand in, and what to do."""
     rows = ["| reason | condition | cause | remedy |", "|---|---|---|---|"]
@@ -148,6 +167,7 @@ TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "metrics": metrics_table,
     },
     SOURCE: {"options": options_table, "kafka settings": kafka_settings_table, "columns": columns_table},
+    KINESIS: {"kinesis options": kinesis_options_table, "kinesis columns": kinesis_columns_table},
     RUNBOOK: {
         "conditions": lambda: meanings("condition", CONDITIONS, "True means"),
         "reasons": reasons_table,

@@ -16,11 +16,26 @@ from hypothesis import settings
 
 from tests.harness.cluster import _instance, cluster, kubeconfig, lab, names, node_cluster, tell
 from tests.harness.kafka import _trio, kafka, trio
+from tests.harness.kinesis_fixtures import _kinesis, kinesis
 from tests.harness.long import REASON
 from tests.harness.objects import FOLDER
 from tests.harness.postgresql import postgresql
 
-__all__ = ["_instance", "_trio", "cluster", "kafka", "kubeconfig", "lab", "names", "node_cluster", "postgresql", "tell", "trio"]
+__all__ = [
+    "_instance",
+    "_kinesis",
+    "_trio",
+    "cluster",
+    "kafka",
+    "kinesis",
+    "kubeconfig",
+    "lab",
+    "names",
+    "node_cluster",
+    "postgresql",
+    "tell",
+    "trio",
+]
 
 # How long an example takes says something of the machine, not of what is tested.
 settings.register_profile("shardherd", deadline=None)

@@ -93,6 +93,8 @@ PLAYED = Played()
 class _Shard(models.Shard):
     """A shard that keeps its records when it is closed, takes no more, and has numbers like AWS's."""
 
+    __module__ = models.__name__  # moto reads the service's name in it
+
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.begin = PLAYED.next_number()
@@ -122,6 +124,7 @@ class _Shard(models.Shard):
 class _Stream(models.Stream):
     """A stream whose children take the records after a split or a merge, and whose parents keep theirs."""
 
+    __module__ = models.__name__
     shards: dict[str, _Shard]  # type: ignore[assignment]
 
     def _child(self, first: int, last: int, parent: str, adjacent: str | None = None) -> None:
@@ -307,6 +310,11 @@ class PlayedKinesis:
             records = self.shard(stream, shard).records
             for number in [each for each in records if each < first]:
                 del records[number]
+
+    def forget(self, stream: str, shard: str) -> None:
+        """A closed shard is listed no more: all its records were deleted by retention."""
+        with self.played.lock:
+            del models.kinesis_backends["123456789012"][REGION].streams[stream].shards[shard]
 
     def numbers(self, stream: str, shard: str) -> list[int]:
         return list(self.shard(stream, shard).records)

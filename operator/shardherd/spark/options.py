@@ -66,11 +66,11 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
     settings = Settings(
         mode,
         _limits(given),
-        include_headers=_flag(given, "includeHeaders", default=False),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        include_headers=flag(given, "includeHeaders", default=False),
+        fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
         committed=_isolation(kafka.pop("isolation.level")) if "isolation.level" in kafka else None,
-        min_tasks=_whole(given, "minPartitions"),
-        max_task_records=_whole(given, "maxRecordsPerPartition"),
+        min_tasks=whole(given, "minPartitions"),
+        max_task_records=whole(given, "maxRecordsPerPartition"),
         values=value_format(given),
         fetch_bytes=_fetch_bytes(given),
         rack=kafka.pop("client.rack", None),
@@ -103,7 +103,7 @@ def check_names(options: Mapping[str, str]) -> None:
 
 def wants_headers(options: Mapping[str, str]) -> bool:
     """Whether there is a column of headers."""
-    return _flag(_named(options), "includeHeaders", default=False)
+    return flag(_named(options), "includeHeaders", default=False)
 
 
 def value_format(options: Mapping[str, str]) -> ValueFormat:
@@ -225,10 +225,10 @@ def _servers(text: str) -> str:
 def _limits(given: Mapping[str, str]) -> Limits:
     target = given.get("targetBatchSeconds")
     limits = Limits(
-        max_records=_whole(given, "maxOffsetsPerTrigger"),
-        min_records=_whole(given, "minOffsetsPerTrigger"),
-        max_delay=_duration("maxTriggerDelay", given.get("maxTriggerDelay", "15m")),
-        max_bytes=_whole(given, "maxBytesPerTrigger"),
+        max_records=whole(given, "maxOffsetsPerTrigger"),
+        min_records=whole(given, "minOffsetsPerTrigger"),
+        max_delay=duration("maxTriggerDelay", given.get("maxTriggerDelay", "15m")),
+        max_bytes=whole(given, "maxBytesPerTrigger"),
         target_seconds=None if target is None else _seconds("targetBatchSeconds", target),
     )
     if limits.max_records is not None and limits.min_records is not None and limits.min_records > limits.max_records:
@@ -238,7 +238,8 @@ def _limits(given: Mapping[str, str]) -> Limits:
     return limits
 
 
-def _whole(given: Mapping[str, str], name: str) -> int | None:
+def whole(given: Mapping[str, str], name: str) -> int | None:
+    """A whole number above 0, None without one. Raises OptionError."""
     text = given.get(name)
     if text is None:
         return None
@@ -248,7 +249,7 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
 
 
 def _fetch_bytes(given: Mapping[str, str]) -> int:
-    found = _whole(given, "maxFetchBytesPerTask") or FETCH_MEMORY
+    found = whole(given, "maxFetchBytesPerTask") or FETCH_MEMORY
     if found < LEAST_MEMORY:
         raise OptionError(
             f"option maxFetchBytesPerTask {found} is below {LEAST_MEMORY}, the least that can be kept to: raise it"
@@ -266,14 +267,16 @@ def _seconds(name: str, text: str) -> float:
     return value
 
 
-def _duration(name: str, text: str) -> float:
+def duration(name: str, text: str) -> float:
+    """Seconds. Raises OptionError."""
     found = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h)", text.strip().lower())
     if found is None or not int(found[1]):
         raise OptionError(f"option {name} must be a duration such as 30s or 15m, not {text!r}")
     return int(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[found[2]]
 
 
-def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """True or false. Raises OptionError."""
     text = given.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise OptionError(f"option {name} must be true or false, not {given[name]!r}")

@@ -67,8 +67,13 @@ def declared(batches: Iterator[pa.RecordBatch], not_null: frozenset[str]) -> Ite
 
 def decoding(values: ValueFormat, columns: Sequence[str]) -> Decode:
     """How a task decodes: with the column `value` typed, where it is wanted and has a format. What is typed is counted."""
-    decoder = _decoder(values, session_time_zone()) if "value" in columns else None
+    decoder = decoder_of(values) if "value" in columns else None
     return record_batches.decode if decoder is None else typed(decoder, mine().add)
+
+
+def decoder_of(values: ValueFormat) -> Decoder | None:
+    """What decodes values of this format in this task's session, None for raw ones."""
+    return _decoder(values, session_time_zone())
 
 
 @lru_cache(maxsize=16)

@@ -78,7 +78,15 @@ class Wanted:
 
 def choose(wanted: StructType, *, headers: bool, values: ValueFormat = RAW_VALUES) -> Wanted:
     """The columns that a user's schema names. Raises ColumnError."""
-    known = {field.name: field.dataType for field in columns(headers=True, values=values).fields}
+    found = chosen(wanted, columns(headers=True, values=values), values)
+    if _HEADERS.name in found.names and not headers:
+        raise ColumnError("column 'headers' is read on request only: give the option includeHeaders=true, or remove the column")
+    return found
+
+
+def chosen(wanted: StructType, there: StructType, values: ValueFormat) -> Wanted:
+    """The columns of those that are there which a user's schema names. Raises ColumnError."""
+    known = {field.name: field.dataType for field in there.fields}
     names = [field.name for field in wanted.fields]
     for field in wanted.fields:
         if field.name not in known:
@@ -95,6 +103,4 @@ def choose(wanted: StructType, *, headers: bool, values: ValueFormat = RAW_VALUE
             raise ColumnError(f"column {field.name!r} may be null: declare it without NOT NULL")
         if names.count(field.name) > 1:
             raise ColumnError(f"column {field.name!r} is in the schema twice: remove one")
-    if _HEADERS.name in names and not headers:
-        raise ColumnError("column 'headers' is read on request only: give the option includeHeaders=true, or remove the column")
     return Wanted(tuple(names), frozenset(field.name for field in wanted.fields if not field.nullable), values)

@@ -33,6 +33,8 @@ from shardherd.source.reading.ranges import ShardRange
 from shardherd.source.values.value_format import RAW
 from shardherd.spark.batch_planner import BatchPlanner, ReaderSettings
 from shardherd.spark.decode_stats import Counts, CountsAddress, added, reported
+from shardherd.spark.kinesis import options as kinesis
+from shardherd.spark.kinesis import readers
 from shardherd.spark.link import AgentLink
 from shardherd.spark.logged_epochs import marks_of
 from shardherd.spark.offsets import Offsets, parse
@@ -49,8 +51,8 @@ if TYPE_CHECKING:
 class ShardherdSource(DataSource):
     """`spark.readStream.format("shardherd").load()` reads the shards that this consumer holds, whichever they are.
 
-    With the option `kafka.bootstrap.servers` it reads what the options say, by `readStream` or `read`, and needs no operator.
-    docs/source.md has every option and column.
+    With the option `kafka.bootstrap.servers` or `kinesis.stream` it reads what the options say, by `readStream` or `read`, and
+    needs no operator. docs/source.md and docs/kinesis.md have every option and column.
     """
 
     slots: ClassVar[int | None] = None
@@ -60,7 +62,7 @@ class ShardherdSource(DataSource):
     """Where tasks add the typed values that they decoded, if `shardherd.spark.register` has made it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:  # Spark calls it by this name
-        check_names(options)
+        (kinesis.check_names if kinesis.reads_kinesis(options) else check_names)(options)
         super().__init__(dict(options))
 
     @classmethod
@@ -68,13 +70,19 @@ class ShardherdSource(DataSource):
         return "shardherd"
 
     def schema(self) -> StructType:
+        if kinesis.reads_kinesis(self.options):
+            return readers.schema_of(self.options)
         return columns(headers=wants_headers(self.options), values=value_format(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if kinesis.reads_kinesis(self.options):
+            return readers.KinesisStreamReader(self.options, schema, self.slots, self.counted)
         settings = read_options(self.options, batch=False)
         return ShardherdStreamReader(settings, _chosen(schema, settings), self.slots, self.counted)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if kinesis.reads_kinesis(self.options):
+            return readers.KinesisBatchReader(self.options, schema, self.slots, self.counted)
         settings = read_options(self.options, batch=True)
         return ShardherdBatchReader(settings, _chosen(schema, settings), self.slots, self.counted)
 

@@ -20,7 +20,7 @@ from shardherd.source.kinesis.aggregation import (
     is_aggregated,
     user_records,
 )
-from shardherd.source.kinesis.columns import Row, rows_of
+from shardherd.source.kinesis.columns import rows_of
 from shardherd.source.kinesis.shard_reader import Record
 
 ARRIVED = datetime(2026, 1, 2, tzinfo=UTC)
@@ -111,14 +111,14 @@ def test_after_a_split_a_shard_leaves_out_what_the_producer_sends_to_its_sibling
     data = aggregated(("a", b"low", low), ("a", b"high", high), ("b", b"low too", low))
     records = [Record(16, "a", data, ARRIVED), Record(32, "c", b"plain", ARRIVED)]
     assert rows_of(records, (0, 2**127 - 1), "s") == [
-        Row("a", b"low", 16, 0, ARRIVED),
-        Row("b", b"low too", 16, 2, ARRIVED),
-        Row("c", b"plain", 32, 0, ARRIVED),
+        Record(16, "a", b"low", ARRIVED, 0),
+        Record(16, "b", b"low too", ARRIVED, 2),
+        Record(32, "c", b"plain", ARRIVED, 0),
     ]
     assert [each.data for each in rows_of(records, None, "s")] == [b"low", b"high", b"low too", b"plain"]
 
 
 def test_what_looks_aggregated_and_is_broken_is_read_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     data = sealed(b"\x0b")
-    assert rows_of([Record(16, "k", data, ARRIVED)], None, "orders/shardId-1") == [Row("k", data, 16, 0, ARRIVED)]
+    assert rows_of([Record(16, "k", data, ARRIVED)], None, "orders/shardId-1") == [Record(16, "k", data, ARRIVED)]
     assert "orders/shardId-1, record 16" in caplog.text

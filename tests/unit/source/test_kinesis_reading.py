@@ -28,7 +28,8 @@ from shardherd.source.kinesis.client import (
 )
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
 from shardherd.source.kinesis.pacing import Pace
-from shardherd.source.kinesis.range_reading import RecordsLostError, ShardRecords, read_ranges
+from shardherd.source.kinesis.range_reading import read_ranges
+from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found, Search
 from shardherd.source.kinesis.shard_reader import BEGINNING, NumberError, ShardGoneError, ShardReader, ThrottledError, after, at
 from tests.harness.kinesis import REGION, STEP, PlayedKinesis, put, stream

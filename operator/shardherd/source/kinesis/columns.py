@@ -7,13 +7,12 @@ source where they mean the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from shardherd.source.kinesis.aggregation import AggregationError, belongs, is_aggregated, user_records
+from shardherd.source.kinesis.aggregation import MAGIC, AggregationError, belongs, is_aggregated, user_records
 from shardherd.source.kinesis.shard_reader import Record
 
 log = logging.getLogger(__name__)
@@ -30,38 +29,30 @@ SCHEMA = pa.schema(_FIELDS)
 """Every column that there is; Spark demands exactly these Arrow types."""
 
 
-class Row(NamedTuple):
-    """One record as a program has put it."""
-
-    key: str
-    data: bytes
-    number: int
-    sub: int
-    arrived: datetime
-
-
-def rows_of(records: Iterable[Record], hashes: tuple[int, int] | None, shard: str) -> list[Row]:
+def rows_of(records: Sequence[Record], hashes: tuple[int, int] | None, shard: str) -> Sequence[Record]:
     """What programs have put. `hashes` are the hash keys of the shard, if they are known."""
-    rows: list[Row] = []
+    if not any(each.data.startswith(MAGIC) for each in records):
+        return records
+    rows: list[Record] = []
     for each in records:
         if not is_aggregated(each.data):
-            rows.append(Row(each.key, each.data, each.number, 0, each.arrived))
+            rows.append(each)
             continue
         try:
             users = user_records(each.data)
         except AggregationError as error:
             log.warning("shard %s, record %d looks aggregated and is read as it is: %s", shard, each.number, error)
-            rows.append(Row(each.key, each.data, each.number, 0, each.arrived))
+            rows.append(each)
             continue
         rows += [
-            Row(user.key, user.data, each.number, user.sub, each.arrived)
+            Record(each.number, user.key, user.data, each.arrived, user.sub)
             for user in users
             if hashes is None or belongs(user, hashes)
         ]
     return rows
 
 
-def batch_of(rows: Sequence[Row], shard: str, columns: Sequence[str]) -> pa.RecordBatch:
+def batch_of(rows: Sequence[Record], shard: str, columns: Sequence[str]) -> pa.RecordBatch:
     """These rows as one Arrow batch; `shard` is its whole name."""
     makers: dict[str, Callable[[], list[Any]]] = {
         "key": lambda: [each.key.encode() for each in rows],

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
-from shardherd.source.kinesis.columns import Row, batch_of, rows_of
+from shardherd.source.kinesis.columns import batch_of, rows_of
 from shardherd.source.kinesis.pacing import BYTES, Pace
+from shardherd.source.kinesis.ranges import REMEDY, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.shard_reader import MOST_RECORDS, Answer, NumberError, Record, ShardGoneError, ShardReader, at
 
 log = logging.getLogger(__name__)
@@ -34,23 +34,7 @@ STALL_TIMEOUT = 120.0
 LOSS_GRACE = 5.0
 """Seconds for which a shard must have nothing where records were."""
 
-REMEDY = "set failOnDataLoss to false to go on without them, or begin anew with another checkpointLocation"
-
-
-class RecordsLostError(Exception):
-    """Records that were planned to be read are gone: they are older than the retention of the stream. Names the shard."""
-
-
-class ShardRecords(NamedTuple):
-    """The records of one shard with first <= number < stop; `hashes` are its hash keys. `shard` is Kinesis's id."""
-
-    shard: str
-    first: int
-    stop: int
-    hashes: tuple[int, int] | None = None
-
-
-Typed = Callable[[pa.RecordBatch, Sequence[Row]], pa.RecordBatch]
+Typed = Callable[[pa.RecordBatch, Sequence[Record]], pa.RecordBatch]
 """What becomes of a batch before it is handed out."""
 
 

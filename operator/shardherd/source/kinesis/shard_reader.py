@@ -86,12 +86,16 @@ def of_position(position: int, begin: int) -> tuple[Start, ...]:
 
 
 class Record(NamedTuple):
-    """One record of Kinesis, which may be an aggregated one. `arrived` as botocore reads it."""
+    """One record of Kinesis, which may be an aggregated one, or one that a program has put: `sub` is its place in that.
+
+    `arrived` as botocore reads it.
+    """
 
     number: int
     key: str
     data: bytes
     arrived: datetime
+    sub: int = 0
 
 
 @dataclass(frozen=True, slots=True)

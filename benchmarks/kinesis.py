@@ -1,0 +1,131 @@
+"""Reading one shard of Kinesis: what it costs beside boto3's plain loop, and how near it comes to what AWS allows.
+
+The service is played, in a process of its own; the processor's time is that of the reader alone. Both sides turn records into
+the same Arrow columns, and take turns. Run as `python -m benchmarks.kinesis`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import boto3
+import pyarrow as pa
+
+from benchmarks.table import Row, middle, render
+from shardherd.source.kinesis.client import AccessKeys, Kinesis, StreamAccess
+from shardherd.source.kinesis.listing import ListedShard, list_shards
+from shardherd.source.kinesis.pacing import BYTES, Pace
+from shardherd.source.kinesis.range_reading import read_ranges
+from shardherd.source.kinesis.ranges import ShardRecords
+from shardherd.source.kinesis.searching import Bounds, Search
+from tests.harness.kinesis import REGION, open_writer, put
+
+STREAM, LARGE = "bench", "bench-large"
+COLUMNS = ("key", "value", "sequenceNumber", "timestamp")
+NO_LIMITS = 1e12
+LARGE_RECORDS, LARGE_SIZE = 6000, 2000
+"""Twelve megabytes: what a shard gives in six seconds."""
+ROUNDS = 5
+
+
+def written(url: str, stream: str, records: int, size: int) -> tuple[Kinesis, ListedShard, ShardRecords]:
+    """A stream of one shard with so many records, and who reads it."""
+    client = open_writer(url)
+    client.create_stream(StreamName=stream, ShardCount=1)
+    put(client, stream, [(f"key-{number % 1000}", number.to_bytes(8, "big") + bytes(size - 8)) for number in range(records)])
+    kinesis = Kinesis(StreamAccess(stream, REGION, url, lambda: AccessKeys("key", "secret")))
+    (shard,) = list_shards(kinesis)
+    return kinesis, shard, planned(kinesis, shard)
+
+
+def plain_loop(url: str, shard: str, records: int) -> int:
+    """As the examples of boto3 read a shard."""
+    client = boto3.client("kinesis", REGION, endpoint_url=url, aws_access_key_id="key", aws_secret_access_key="secret")
+    start = client.get_shard_iterator(StreamName=STREAM, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
+    iterator, count = start["ShardIterator"], 0
+    while count < records:
+        answer = client.get_records(ShardIterator=iterator, Limit=10_000)
+        iterator = answer["NextShardIterator"]
+        found = answer["Records"]
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array([each["PartitionKey"].encode() for each in found], pa.binary()),
+                pa.array([each["Data"] for each in found], pa.binary()),
+                pa.array([each["SequenceNumber"] for each in found], pa.string()),
+                pa.array([each["ApproximateArrivalTimestamp"] for each in found], pa.timestamp("us", tz="UTC")),
+            ],
+            names=list(COLUMNS),
+        )
+        count += batch.num_rows
+    return count
+
+
+def ours(kinesis: Kinesis, wanted: ShardRecords, pace: Pace) -> int:
+    return sum(batch.num_rows for batch in read_ranges(kinesis, pace, [wanted], COLUMNS))
+
+
+def cost(read: Callable[[], int], records: int) -> float:
+    """Seconds of this process's processor for a million records."""
+    began = time.process_time()
+    count = read()
+    if count != records:
+        raise SystemExit(f"{count} of {records} records were read")
+    return (time.process_time() - began) / count * 1e6
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--records", type=int, default=50_000)
+    arguments.add_argument("--size", type=int, default=200)
+    given = arguments.parse_args()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.harness.kinesis"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as service:
+        assert service.stdin is not None
+        assert service.stdout is not None
+        rows = measured(service.stdout.readline().strip(), given.records, given.size)
+        service.stdin.close()
+    sys.stdout.write(render(rows) + "\n")
+
+
+def measured(url: str, records: int, size: int) -> list[Row]:
+    kinesis, shard, wanted = written(url, STREAM, records, size)
+    pairs = []
+    for _ in range(ROUNDS):
+        fast = Pace(NO_LIMITS, NO_LIMITS)
+        mine = cost(lambda pace=fast: ours(kinesis, wanted, pace), records)  # type: ignore[misc]
+        pairs.append((mine, cost(lambda: plain_loop(url, shard.id, records), records)))
+    rows = [
+        Row(
+            f"processor for a million records of {size} B",
+            middle([mine for mine, _ in pairs]),
+            middle([peer for _, peer in pairs]),
+            goal=0.8,
+            unit="s",
+        )
+    ]
+    kinesis, shard, wanted = written(url, LARGE, LARGE_RECORDS, LARGE_SIZE)
+    began = time.monotonic()
+    ours(kinesis, wanted, Pace())
+    rate = LARGE_RECORDS * LARGE_SIZE / (time.monotonic() - began) / 1e6
+    # The first answers wait for nothing: it may be a little more than the limit.
+    rows.append(Row("one shard, within its limits", rate, BYTES / 1e6, goal=0.9, unit="MB/s", more_is_better=True))
+    return rows
+
+
+def planned(kinesis: Kinesis, shard: ListedShard) -> ShardRecords:
+    """The whole shard, as a planner finds it."""
+    search = Search(kinesis, Pace(NO_LIMITS, NO_LIMITS))
+    found = search.next(shard, 0, Bounds(span=1e9))
+    newest = search.newest(shard)
+    assert found is not None
+    assert newest is not None
+    return ShardRecords(shard.id, found.first, newest + 1, shard.hashes)
+
+
+if __name__ == "__main__":
+    main()

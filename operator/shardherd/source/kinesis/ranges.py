@@ -1,0 +1,20 @@
+"""A stretch of one Kinesis shard's records, which is what a task reads, and the error where it is gone. It has no behaviour."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+REMEDY = "set failOnDataLoss to false to go on without them, or begin anew with another checkpointLocation"
+
+
+class RecordsLostError(Exception):
+    """Records that were to be read are gone: older than the retention of the stream. Names the shard, and the remedy."""
+
+
+class ShardRecords(NamedTuple):
+    """The records of one shard with first <= number < stop; `hashes` are its hash keys. `shard` is Kinesis's id."""
+
+    shard: str
+    first: int
+    stop: int
+    hashes: tuple[int, int] | None = None
