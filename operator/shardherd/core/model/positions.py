@@ -25,10 +25,7 @@ _MEANING = (
 )
 
 Position = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": MAX_POSITION, "description": _MEANING})]
-"""Of any size, in messages: how large it may be is a matter of the source, and the core's to say.
-
-`protocol.reading` knows it by having no limit.
-"""
+"""Of any size, in messages: how large it may be is a matter of the source. `protocol.reading` knows it by having no limit."""
 
 LARGEST_EXACT = 2**53
 """Up to this every program reads a JSON integer as what it is."""
