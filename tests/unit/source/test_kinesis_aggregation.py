@@ -109,16 +109,16 @@ def test_a_record_belongs_where_its_hash_key_is() -> None:
 def test_after_a_split_a_shard_leaves_out_what_the_producer_sends_to_its_sibling() -> None:
     low, high = str(5), str(2**127 + 5)
     data = aggregated(("a", b"low", low), ("a", b"high", high), ("b", b"low too", low))
-    records = [Record(16, "a", data, ARRIVED), Record(32, "c", b"plain", ARRIVED)]
+    records = [Record("16", "a", data, ARRIVED), Record("32", "c", b"plain", ARRIVED)]
     assert rows_of(records, (0, 2**127 - 1), "s") == [
-        Record(16, "a", b"low", ARRIVED, 0),
-        Record(16, "b", b"low too", ARRIVED, 2),
-        Record(32, "c", b"plain", ARRIVED, 0),
+        Record("16", "a", b"low", ARRIVED, 0),
+        Record("16", "b", b"low too", ARRIVED, 2),
+        Record("32", "c", b"plain", ARRIVED, 0),
     ]
     assert [each.data for each in rows_of(records, None, "s")] == [b"low", b"high", b"low too", b"plain"]
 
 
 def test_what_looks_aggregated_and_is_broken_is_read_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     data = sealed(b"\x0b")
-    assert rows_of([Record(16, "k", data, ARRIVED)], None, "orders/shardId-1") == [Record(16, "k", data, ARRIVED)]
+    assert rows_of([Record("16", "k", data, ARRIVED)], None, "orders/shardId-1") == [Record("16", "k", data, ARRIVED)]
     assert "orders/shardId-1, record 16" in caplog.text

@@ -569,6 +569,18 @@ def test_a_range_whose_first_records_were_deleted_is_an_error(
     assert "going on without them" in caplog.text
 
 
+def test_a_first_record_that_kinesis_no_longer_knows_loses_no_others(
+    kinesis: PlayedKinesis, orders: Any, reading: Kinesis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """AWS does not say whether it takes the number of a record that retention has deleted."""
+    write(orders, *"abcd")
+    numbers = kinesis.numbers("orders", SHARD)
+    refused = ShardRecords(SHARD, numbers[1] + 1, numbers[3])
+    with pytest.raises(RecordsLostError, match=f"from {numbers[1] + 1} up to {numbers[2]} are lost"):
+        values(reading, refused)
+    assert values(reading, refused, fail_on_data_loss=False) == ["c"]
+
+
 def test_a_range_that_was_deleted_to_the_last_record_ends(
     kinesis: PlayedKinesis, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

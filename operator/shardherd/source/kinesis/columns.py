@@ -41,11 +41,11 @@ def rows_of(records: Sequence[Record], hashes: tuple[int, int] | None, shard: st
         try:
             users = user_records(each.data)
         except AggregationError as error:
-            log.warning("shard %s, record %d looks aggregated and is read as it is: %s", shard, each.number, error)
+            log.warning("shard %s, record %s looks aggregated and is read as it is: %s", shard, each.sequence, error)
             rows.append(each)
             continue
         rows += [
-            Record(each.number, user.key, user.data, each.arrived, user.sub)
+            Record(each.sequence, user.key, user.data, each.arrived, user.sub)
             for user in users
             if hashes is None or belongs(user, hashes)
         ]
@@ -57,7 +57,7 @@ def batch_of(rows: Sequence[Record], shard: str, columns: Sequence[str]) -> pa.R
     makers: dict[str, Callable[[], list[Any]]] = {
         "key": lambda: [each.key.encode() for each in rows],
         "value": lambda: [each.data for each in rows],
-        "sequenceNumber": lambda: [str(each.number) for each in rows],
+        "sequenceNumber": lambda: [each.sequence for each in rows],
         "subSequenceNumber": lambda: [each.sub for each in rows],
         "timestamp": lambda: [each.arrived for each in rows],
         "shard": lambda: [shard] * len(rows),

@@ -18,7 +18,7 @@ from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import batch_of, rows_of
 from shardherd.source.kinesis.pacing import BYTES, Pace
 from shardherd.source.kinesis.ranges import REMEDY, RecordsLostError, ShardRecords
-from shardherd.source.kinesis.shard_reader import MOST_RECORDS, Answer, NumberError, Record, ShardGoneError, ShardReader, at
+from shardherd.source.kinesis.shard_reader import BEGINNING, MOST_RECORDS, Answer, Record, ShardGoneError, ShardReader, at
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class RangeReading:
         self._fail = fail_on_data_loss
         self._now = now
         self._left = {
-            each.shard: _Reading(each, ShardReader(kinesis, each.shard, (at(each.first),)))
+            each.shard: _Reading(each, ShardReader(kinesis, each.shard, (at(each.first), BEGINNING)))
             for each in ranges
             if each.first < each.stop
         }
@@ -129,7 +129,7 @@ class RangeReading:
         shard, first, stop, _ = reading.wanted
         try:
             answer = future.result()
-        except (ShardGoneError, NumberError) as error:
+        except ShardGoneError as error:
             self._lost(reading, first, str(error))
             del self._left[shard]
             return []
@@ -138,9 +138,11 @@ class RangeReading:
             mean = answer.size / len(answer.records)
             reading.limit = max(1, min(MOST_RECORDS, int(BYTES / max(1.0, mean))))
             reading.empty_since = None
-            if not reading.begun and answer.records[0].number != first:
-                self._lost(reading, answer.records[0].number, "retention deleted them")
-            reading.begun = True
+            if not reading.begun and answer.records[-1].number >= first:
+                found = next(each.number for each in answer.records if each.number >= first)
+                if found != first:
+                    self._lost(reading, found, "retention deleted them")
+                reading.begun = True
         if answer.over or (answer.records and answer.records[-1].number >= stop - 1):
             if answer.over and not reading.begun:
                 self._lost(reading, stop, "retention deleted them")
@@ -151,7 +153,9 @@ class RangeReading:
             elif self._now() - reading.empty_since >= LOSS_GRACE:
                 self._lost(reading, stop, "the shard has nothing from there on: retention deleted them")
                 del self._left[shard]
-        return [each for each in answer.records if each.number < stop]
+        if answer.records and first <= answer.records[0].number and answer.records[-1].number < stop:
+            return answer.records
+        return [each for each in answer.records if first <= each.number < stop]
 
     def _lost(self, reading: _Reading, up_to: int, why: str) -> None:
         shard, first, stop, _ = reading.wanted

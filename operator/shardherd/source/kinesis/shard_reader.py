@@ -88,14 +88,18 @@ def of_position(position: int, begin: int) -> tuple[Start, ...]:
 class Record(NamedTuple):
     """One record of Kinesis, which may be an aggregated one, or one that a program has put: `sub` is its place in that.
 
-    `arrived` as botocore reads it.
+    `arrived` as botocore reads it. The number is made of its text where it is asked for, not for every record.
     """
 
-    number: int
+    sequence: str
     key: str
     data: bytes
     arrived: datetime
     sub: int = 0
+
+    @property
+    def number(self) -> int:
+        return int(self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ class ShardReader:
         if said is None:
             raise KinesisUnavailableError(f"shard {self.shard}: an iterator expired before it was used")
         records = [
-            Record(int(each["SequenceNumber"]), each["PartitionKey"], each["Data"], each["ApproximateArrivalTimestamp"])
+            Record(each["SequenceNumber"], each["PartitionKey"], each["Data"], each["ApproximateArrivalTimestamp"])
             for each in said["Records"]
         ]
         self._iterator = said.get("NextShardIterator")
