@@ -346,6 +346,11 @@ def test_a_parked_heartbeat_need_not_be_awaited_to_be_paused() -> None:
     assert "g-0" in play.ask(heartbeat).woken
     assert not play.group.may_park(heartbeat)
     assert play.group.confirmed(heartbeat).paused
+    play.consumer("g-0").apply(play.group.confirmed(heartbeat))
+    full(play, "g-0", 50)
+    heartbeat = play.consumer("g-0").heartbeat()
+    assert "g-0" in play.ask(heartbeat).woken
+    assert not play.group.confirmed(heartbeat).paused
 
 
 def test_who_is_paused_gives_its_shards_away_as_who_is_above_high() -> None:
@@ -426,6 +431,14 @@ def test_a_new_shard_of_a_cell_is_given_to_who_has_the_cell_up_to_high(percent: 
     play.discover(topic(4))
     play.settle(*all_of(2))
     assert play.holders()["2"] == holder
+
+
+def test_a_new_shard_of_a_cell_follows_the_cell_though_others_are_below_low() -> None:
+    play = started(2, 2, watermarks=DISK, cells=2)
+    told(play, g_0=86)
+    play.discover(topic(4))
+    play.settle(*all_of(2))
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
 
 
 # The document's example.
