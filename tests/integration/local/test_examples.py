@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 import yaml
 from deltalake import DeltaTable
@@ -376,7 +377,8 @@ def test_a_lakehouse_keeps_all_checks_some_and_adds_up_by_product(example: Examp
     assert table("bronze", "shard", "offset", "key", "value") == raw
     gold = DeltaTable(str(example.volume("lakehouse-data") / "lakehouse" / "gold"))
     changes = gold.load_cdf(before + 1, columns=["product", "orders", "cents", "_change_type"]).read_all()
-    fed = [" ".join(str(changes[name][row]) for name in ("_change_type", "product", "orders", "cents")) for row in range(3)]
+    fields = ("_change_type", "product", "orders", "cents")
+    fed = [" ".join(str(row[name]) for name in fields) for row in pa.table(changes).to_pylist()]
     assert sorted(fed) == ["insert bread 1 400", "update_postimage tea 2 500", "update_preimage tea 1 300"]
     gold.load_as_version(before)
     assert {str(each) for each in gold.to_pyarrow_table()["product"]} == {"milk", "tea"}, "what it was is still there"
