@@ -66,7 +66,7 @@ def validate(state: State, request: CheckpointRequest, now: float) -> Checkpoint
         if not 0 <= checkpoint.offset <= last:
             raise InvalidRequestError(
                 f"checkpoint of shard {checkpoint.shard} has offset {checkpoint.offset}; an offset is the next record to read, "
-                f"0 or more and at most {last}",
+                f"0 or more{f' and at most {last}' if checkpoint.offset > last else ''}",
                 group=str(state.spec.identity),
                 shard=checkpoint.shard,
                 consumer=request.consumer,
