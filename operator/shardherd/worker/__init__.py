@@ -17,6 +17,7 @@ leave_unfinished()
 
 from shardherd.worker.asynchronous import AsyncOperator  # noqa: E402
 from shardherd.worker.delivery import BadRecordError  # noqa: E402
+from shardherd.worker.listener import Listener  # noqa: E402
 from shardherd.worker.options import Options, WorkerOptionError  # noqa: E402
 from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor, Checkpoint, Processor  # noqa: E402
 from shardherd.worker.record_processor import Ack, RecordProcessor  # noqa: E402
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncProcessor",
     "BadRecordError",
     "Checkpoint",
+    "Listener",
     "Options",
     "Out",
     "Processor",

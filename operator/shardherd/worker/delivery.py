@@ -15,10 +15,9 @@ from typing import Any, Protocol
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.consumer.pending import Emitted, Pending
 from shardherd.core.model.nouns import Offset
-from shardherd.worker.crew import Work
+from shardherd.worker.crew import Work, is_async
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.options import Options
-from shardherd.worker.processor import is_async
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record, Records
 
