@@ -77,6 +77,8 @@ class Delivery:
         self._asleep = self._closed = False
         # What was not told to the holding yet.
         self._finished = self._failed = 0
+        # What the processor was not told yet.
+        self._late: list[Offset] = []
         self._records: Records | None = None
         self._left: Iterator[Record] = iter(())
         self._alarm_at = options.alarm_after
@@ -134,6 +136,7 @@ class Delivery:
         with self._lock:
             late = self._ledger.expire(now)
             self._failed += len(late)
+            self._late += [each.offset for each in late]
             stuck = self._ledger.stuck(now)
             pending = len(self._ledger)
         hands.busy = bool(pending)
@@ -221,8 +224,15 @@ class Delivery:
                 self._records = None
         return None
 
+    def _tell_late(self) -> None:
+        with self._lock:
+            late, self._late = self._late, []
+        for offset in late:
+            self._processor.late(offset)
+
     def _hand_out(self) -> None:
         """In a thread."""
+        self._tell_late()
         for _ in range(self._options.batch_size):
             if self._hands.leaving or (emitted := self._next()) is None:
                 return
@@ -237,6 +247,7 @@ class Delivery:
 
     async def _hand_out_coroutines(self) -> None:
         """On the loop of the program's coroutines."""
+        self._tell_late()
         for _ in range(self._options.batch_size):
             if self._hands.leaving or (emitted := self._next()) is None:
                 return
