@@ -39,7 +39,7 @@ from shardherd.core.group import (
 )
 from shardherd.core.model import requests
 from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
-from tests.simulation import network
+from tests.simulation import bugs_of_workers, network
 
 Patch = tuple[Any, str, Any]
 
@@ -578,6 +578,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "cells split between consumers": _cells_are_split,
     "a cell granted before all of it is released": _cells_go_before_they_are_released,
     "positions of cells set without a new generation": _generation_not_begun,
+    **bugs_of_workers.BUGS,
 }
 
 
