@@ -23,7 +23,7 @@ Step = tuple[str, int]
     capacity=st.integers(1, 6),
     steps=st.lists(
         st.tuples(
-            st.sampled_from(("begin", "begin", "watermark", "finish", "finish", "finish twice", "fail", "emit")),
+            st.sampled_from(("begin", "begin", "watermark", "finish", "finish", "finish twice", "fail", "late", "emit")),
             st.integers(0, 9),
         ),
         min_size=5,
@@ -33,6 +33,7 @@ Step = tuple[str, int]
 def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, capacity: int, steps: list[Step]) -> None:
     queue: Awaiting[int, int] = Awaiting(capacity, ordered=ordered)
     under_way: list[Call[int, int]] = []
+    finished: dict[int, Call[int, int]] = {}
     segment_of: dict[int, int] = {}
     marks, dropped = 0, set[int]()
     emitted: list[int] = []
@@ -51,6 +52,7 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
         assert found.results == (found.element,), "not the first results"
         assert segment_of[found.element] == passed, "a result passes a watermark"
         emitted.append(found.element)
+        del finished[found.element]
         return True
 
     for what, which in steps:
@@ -70,11 +72,17 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
                 dropped.add(call.element)
             else:
                 assert queue.finish(call, [call.element])
+                finished[call.element] = call
             if what == "finish twice":
                 assert not queue.finish(call, [-1])
+        elif what == "late" and finished:
+            call = finished.pop(sorted(finished)[which % len(finished)])
+            queue.drop(call)
+            dropped.add(call.element)
         assert len(queue) <= capacity
     for call in under_way:
         assert queue.finish(call, [call.element])
+        finished[call.element] = call
     while emit():
         pass
     assert (sorted(emitted), passed, len(queue)) == (sorted(segment_of.keys() - dropped), marks, 0)

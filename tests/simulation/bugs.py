@@ -41,7 +41,7 @@ from shardherd.core.group import (
 from shardherd.core.model import requests
 from shardherd.core.model.gauges import Stage
 from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
-from tests.simulation import network
+from tests.simulation import bugs_of_workers, network
 
 Patch = tuple[Any, str, Any]
 
@@ -604,6 +604,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "flood without recovery": _flood_is_for_ever,
     "a consumer above low is given a shard": _full_consumers_are_given_shards,
     "above high gives all at once": _all_is_given_away_at_once,
+    **bugs_of_workers.BUGS,
 }
 
 

@@ -27,8 +27,9 @@ from types import MappingProxyType
 from typing import Any
 
 from shardherd.core.group import fsm, grants
+from tests.simulation import bugs_of_workers
 from tests.simulation.bugs import DIRECTED, planted
-from tests.simulation.plan import FAULTS, Plan, plan
+from tests.simulation.plan import FAULTS, Plan, plan, with_workers
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,7 +146,9 @@ def _simulate(seeds: Sequence[int], *, stop_at_first: bool, bug: str | None) -> 
 
 
 def planned(seed: int, bug: str | None = None) -> Plan:
-    """The plan of a seed, directed at the faults that this planted bug takes, if they are stated."""
+    """The plan of a seed, directed at the faults or at the consumers that this planted bug takes, if they are stated."""
+    if bug in bugs_of_workers.BUGS:
+        return with_workers(plan(seed))
     return directed(DIRECTED[bug], seed) if bug in DIRECTED else plan(seed)
 
 

@@ -60,6 +60,11 @@ class Around(calls.Around, Protocol):
 
     def say(self, text: str) -> None: ...
 
+    @property
+    def healed(self) -> bool: ...
+
+    def judge(self, check: Callable[..., None], *arguments: Any) -> None: ...
+
 
 class EndOffsets:
     """Stands where EndWatcher does."""

@@ -17,6 +17,10 @@ class BrokenError(AssertionError):
     """A promise of the protocol does not hold."""
 
 
+class ProgramError(Exception):
+    """The program of a worker fails, as it was drawn: no failure of ours."""
+
+
 @dataclass
 class Run:
     """One run of a consumer, as the history judges it.

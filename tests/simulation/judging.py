@@ -38,9 +38,10 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardState,
 )
+from shardherd.worker.crew import CancelledInCrewError
 from tests.simulation.filling import FLOOD, HIGH, LOW, RECOVERY, Reported
 from tests.simulation.history import HELD, History, applying
-from tests.simulation.history_entries import BrokenError
+from tests.simulation.history_entries import BrokenError, ProgramError
 
 if TYPE_CHECKING:
     from tests.simulation.operator import OperatorRun
@@ -845,6 +846,10 @@ class Judge(History):
         )
 
 
+OF_PROGRAMS = (ProgramError, CancelledInCrewError, TimeoutError, CoordinatorUnavailableError)
+"""What a worker logs of its program: that fails as it was drawn, is cancelled, is too slow, or saves when nobody hears it."""
+
+
 class _Complaints(logging.Handler):
     """Ends a world in which our own code has failed, whatever it made of that."""
 
@@ -853,9 +858,10 @@ class _Complaints(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        failed = record.exc_info is not None and record.exc_info[1] is not None
+        error = record.exc_info[1] if record.exc_info is not None else None
+        of_program = isinstance(error, OF_PROGRAMS) and record.name.startswith("shardherd.worker.")
+        failed = error is not None and not of_program
         if failed or record.msg == "group %s refuses a %s: %s":
-            error = record.exc_info[1] if record.exc_info is not None else None
             broken = BrokenError(f"a failure of ours: {record.getMessage()}: {error!r}")
             self._world.timeline.at(self._world.time, None, _throw, broken)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardherd.core.model.gauges import NO_WATERMARKS
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GrowthCutover, KafkaSource
@@ -20,6 +20,12 @@ happens."""
 
 LONG_SHARE = 0.025
 """The part of all schedules that take days."""
+
+WORKERS_SHARE = 0.015
+"""The part of all schedules in which consumers are workers."""
+
+WORKERS = "workers 5"
+"""Of a stream of their own. By this word no seed that was kept has any, so that it means what it meant."""
 
 CELLS_SHARE = 0.1
 """The part of all schedules whose shards move in cells."""
@@ -105,6 +111,12 @@ class Plan:
     plain: int
     """Every so-manieth consumer is a plain one, without Spark; 0: none is."""
     steps: tuple[tuple[float, str], ...]
+    workers: int = 0
+    """Every so-manieth consumer is a worker; 0: none is."""
+
+    def is_worker(self, consumer: ConsumerId) -> bool:
+        """Whether the consumer of this name is a worker."""
+        return self.workers > 0 and int(consumer.rpartition("-")[2]) % self.workers == 0
 
     def is_plain(self, consumer: ConsumerId) -> bool:
         """Whether the consumer of this name is a plain one."""
@@ -178,4 +190,15 @@ def plan(seed: int) -> Plan:
         time_scale=time_scale,
         plain=rng.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 2)),
         steps=tuple(sorted(steps)),
+        workers=0 if long else _workers(seed),
     )
+
+
+def with_workers(drawn: Plan) -> Plan:
+    """The same schedule, all of whose consumers are workers, unless it takes days."""
+    return replace(drawn, workers=int(drawn.time_scale == 1.0))
+
+
+def _workers(seed: int) -> int:
+    draw = random.Random(f"{seed} {WORKERS}")
+    return draw.choice((1, 1, 2)) if draw.random() < WORKERS_SHARE else 0

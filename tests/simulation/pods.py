@@ -15,6 +15,7 @@ from tests.simulation.consumer import ConsumerRun, Location
 from tests.simulation.history_entries import Run
 from tests.simulation.network import Process
 from tests.simulation.plain import PlainRun
+from tests.simulation.worker import WorkerRun
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -95,7 +96,8 @@ class Pods:
         process = Process(f"{pod.name}/{pod.uid}", self._world.timeline, self._world.rng, self._world.plan.drift)
         self._world.say(f"{run} starts")
         location = self.locations.setdefault(pod.name, Location())
-        kind = PlainRun if self._world.plan.is_plain(pod.name) else ConsumerRun
+        plan = self._world.plan
+        kind = WorkerRun if plan.is_worker(pod.name) else PlainRun if plan.is_plain(pod.name) else ConsumerRun
         pod.run = kind(self._world, process, run, location, self._container_ended, over_http=self._world.plan.over_http)
 
     def _container_ended(self, ended: ConsumerRun, reason: str) -> None:

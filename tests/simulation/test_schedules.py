@@ -42,7 +42,7 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
-from tests.simulation import ahead, campaign, seeds
+from tests.simulation import ahead, bugs_of_workers, campaign, seeds
 from tests.simulation.bugs import BUGS, DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import ConsumerRun, Leaving
@@ -91,6 +91,10 @@ HAPPENS = (
     "ownerships taken over that were put back",
     "tasks of executors that outlived their driver",
     "records written by plain consumers",
+    "records written by workers",
+    "shards of workers revoked",
+    "shards of workers lost",
+    "records of workers buried",
     "groups made again whose offsets are still there",
     "groups made again whose offsets were deleted",
     "refused with GroupReplacedError",
@@ -269,7 +273,7 @@ def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
 def test_every_planted_bug_is_found_within_a_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     found, known = ahead.bugs(), seeds.of_bugs()
     assert [name for name, shown in found.items() if shown is None] == []
-    assert len(found) >= 46
+    assert len(found) >= 46 + 25
     stale = [name for name, shown in found.items() if shown is not None and shown[0] != known.get(name)]
     with capsys.disabled():
         print(f"\n{len(found) - len(stale)} of {len(found)} planted bugs were shown by their seed in {seeds.BUGS.name}")
@@ -297,6 +301,14 @@ def test_a_search_for_a_bug_that_takes_two_faults_is_directed_at_them() -> None:
     faults = [kind for _, kind in planned(0, bug).steps]
     assert {*DIRECTED[bug]} <= {*faults} != {kind for _, kind in plan(0).steps}
     assert planned(0) == plan(0)
+
+
+def test_a_search_for_a_bug_of_the_worker_runs_workers_only_and_no_seed_that_was_kept_has_any() -> None:
+    drawn = planned(0, "early ACK")
+    assert ([drawn.is_worker(ConsumerId(f"g-{number}")) for number in range(3)], plan(0).workers) == ([True] * 3, 0)
+    kept = [*seeds.failed(), *(seed for bug, seed in seeds.of_bugs().items() if bug not in bugs_of_workers.BUGS)]
+    assert [seed for seed in kept if plan(seed).workers] == []
+    assert 5 < sum(plan(seed).workers > 0 for seed in range(1000)) < 30
 
 
 def test_one_seed_is_one_run() -> None:

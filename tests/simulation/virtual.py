@@ -146,6 +146,9 @@ class VirtualLoop(base_events.BaseEventLoop):
             self.held.append(handle)
         return handle
 
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        return self.call_soon(callback, *args)
+
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = _Callback(callback, args)
         if not self.dead:

@@ -130,7 +130,7 @@ class AsyncConsumer:
         assert task is not None
         self._readers.add(task)
         try:
-            yield ShardInHand(grant, self._save)
+            yield ShardInHand(grant, self)
         except asyncio.CancelledError:
             if self.stopped and task.uncancel() == 0:
                 raise self._has_stopped() from self.session.defect
@@ -252,22 +252,33 @@ class AsyncConsumer:
                 return grant
             await self._changed.wait()
 
-    async def _save(self, grant: Grant, offset: Offset, now: bool) -> None:
-        session = self.session
+    # For a shard in hand.
+
+    def note(self, grant: Grant, offset: Offset, *, now: bool) -> None:
+        """For `ShardInHand`: everything before `offset` is done."""
         if self.stopped:
             raise self._has_stopped() from self.session.defect
         self.holdings.save(grant, offset)
-        session.save(at_once=now)
-        if not now:
-            return
+        self.session.save(at_once=now)
+
+    async def answered(self, grant: Grant, offset: Offset) -> None:
+        """For `ShardInHand`: wait until it is durable, or was refused once."""
         # Whatever request is on its way may have been made before this position: the one after it counts too.
-        last = session.rounds + 2
+        last = self.session.rounds + 2
+        await self._until_durable(grant, offset, last)
+
+    async def durable(self, grant: Grant, offset: Offset) -> None:
+        """For `ShardInHand`: wait until it is durable, or never will be."""
+        await self._until_durable(grant, offset, None)
+
+    async def _until_durable(self, grant: Grant, offset: Offset, last: int | None) -> None:
+        session = self.session
         while grant.durable < offset:
             if grant.lost:
                 raise self.holdings.fenced(grant)
             if self.stopped:
                 raise self._has_stopped() from self.session.defect
-            if session.rounds >= last:
+            if last is not None and session.rounds >= last:
                 raise CoordinatorUnavailableError(
                     f"the checkpoint of shard {grant.shard} at {offset} is not durable yet ({session.unsaved or 'withheld'});"
                     " it is sent again",

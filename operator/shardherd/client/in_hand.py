@@ -5,10 +5,26 @@ Made by `client.consumer`, which decides when the shard may be taken and when it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from shardherd.core.consumer.holdings import Grant
 from shardherd.core.model.nouns import Offset, ShardId
+
+
+class Saver(Protocol):
+    """How a consumer saves positions of what it has granted."""
+
+    def note(self, grant: Grant, offset: Offset, *, now: bool) -> None:
+        """Take down that everything before `offset` is done, to be sent at once with `now`."""
+        ...
+
+    async def answered(self, grant: Grant, offset: Offset) -> None:
+        """Wait until it is durable, or was refused once."""
+        ...
+
+    async def durable(self, grant: Grant, offset: Offset) -> None:
+        """Wait until it is durable, or never will be."""
+        ...
 
 
 class ShardInHand:
@@ -18,13 +34,13 @@ class ShardInHand:
     first epoch since which this consumer's name has held it without a gap, a forced checkpoint or a reset.
     """
 
-    def __init__(self, grant: Grant, save: Callable[[Grant, Offset, bool], Awaitable[None]]) -> None:
+    def __init__(self, grant: Grant, saver: Saver) -> None:
         self.name: ShardId = grant.shard
         self.position: Offset = grant.done
         self.epoch: int = grant.epoch
         self.held_since: int = grant.held_since
         self._grant = grant
-        self._save = save
+        self._saver = saver
 
     @property
     def wanted(self) -> bool:
@@ -52,4 +68,17 @@ class ShardInHand:
         Raises FencedEpochError if the shard is somebody else's: drop what was read of it. CoordinatorUnavailableError if it
         could not be made durable: it stays in memory and is sent again, so going on is right. ConsumerStoppedError.
         """
-        await self._save(self._grant, offset, now)
+        self._saver.note(self._grant, offset, now=now)
+        if now:
+            await self._saver.answered(self._grant, offset)
+
+    def note_checkpoint(self, offset: Offset, *, now: bool) -> None:
+        """As `save_checkpoint`, but wait for nothing: with `now` it is sent at once."""
+        self._saver.note(self._grant, offset, now=now)
+
+    async def made_durable(self, offset: Offset) -> None:
+        """Wait until the checkpoint at `offset`, which was noted, is durable, also after the shard was put back.
+
+        Raises FencedEpochError, or ConsumerStoppedError, once it never will be: it is lost with the shard, or with this run.
+        """
+        await self._saver.durable(self._grant, offset)

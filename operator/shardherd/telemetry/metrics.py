@@ -173,7 +173,9 @@ SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed 
 
 # Of plain Python consumers alone. They have the others, too, but for what is Spark's.
 WORKER_FAILURES = Metric(
-    "shardherd_worker_failures", "Calls of a processor that failed: initialize, process, shutdown.", (*CONSUMER, "method")
+    "shardherd_worker_failures",
+    "Calls of a program that failed: initialize, process, shutdown, those of a listener, and callback.",
+    (*CONSUMER, "method"),
 )
 WORKER_FAILING = Metric("shardherd_worker_failing_shards", "Shards whose last batch failed and is to be tried again.", CONSUMER)
 WORKER_LAG = Metric("shardherd_worker_lag_records", "Records of the shards that are held which are not processed.", CONSUMER)

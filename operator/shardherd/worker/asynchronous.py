@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from shardherd.consumer.calls import results_of
 from shardherd.core.consumer.awaiting import Awaiting, Call, Watermark
+from shardherd.core.model.nouns import Offset
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
 
@@ -46,11 +48,17 @@ class AsyncOperator(RecordProcessor):
     _queue: Awaiting[Pair, Any] | None = None
     _emitting = False
 
+    @cached_property
+    def _calls(self) -> dict[Offset, Call[Pair, Any]]:
+        """The newest call of each record that has a place."""
+        return {}
+
     async def process(self, record: Record, ack: Ack) -> None:
         # Called in the order in which records are handed out, up to here.
         if self._queue is None:
             self._queue = Awaiting(self.max_pending, ordered=self.ordered)
-        queue, call = self._queue, self._queue.begin((record, ack))
+        queue = self._queue
+        call = self._calls[record.offset] = queue.begin((record, ack))
         try:
             results = await results_of(
                 self.invoke,
@@ -61,14 +69,24 @@ class AsyncOperator(RecordProcessor):
                 timed_out=self.timed_out,
             )
         except asyncio.CancelledError:
-            queue.drop(call)
+            self._drop(queue, call)
             raise
         except Exception:
-            queue.drop(call)
+            self._drop(queue, call)
             await self._emit_all(queue)
             raise
         queue.finish(call, results)
         await self._emit_all(queue)
+
+    def late(self, offset: Offset) -> None:
+        """What its call still brings does not count: it must neither keep a place nor have others wait for it."""
+        if self._queue is not None and (call := self._calls.get(offset)) is not None:
+            self._drop(self._queue, call)
+
+    def _drop(self, queue: Awaiting[Pair, Any], call: Call[Pair, Any]) -> None:
+        queue.drop(call)
+        if self._calls.get(call.element[0].offset) is call:
+            del self._calls[call.element[0].offset]
 
     async def _emit_all(self, queue: Awaiting[Pair, Any]) -> None:
         """Emit what is ready, unless somebody does."""
@@ -83,7 +101,9 @@ class AsyncOperator(RecordProcessor):
             self._emitting = False
 
     async def _emit(self, ready: Call[Pair, Any]) -> None:
-        _, ack = ready.element
+        record, ack = ready.element
+        if self._calls.get(record.offset) is ready:
+            del self._calls[record.offset]
         try:
             for result in ready.results:
                 await self.emit(result)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from shardherd.client.consumer import CANCEL_GRACE
 from shardherd.client.in_hand import ShardInHand
 from shardherd.consumer.waiting import within
-from shardherd.worker.crew import Call
-from shardherd.worker.processor import is_async
+from shardherd.worker.crew import Call, begun
 from shardherd.worker.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
@@ -69,8 +67,7 @@ class Calling:
 
     def begin(self, method: Callable[..., Any], *arguments: Any) -> Call:
         """Call a function in a thread, or a coroutine."""
-        crew, work = self._around.crew, partial(method, *arguments) if arguments else method
-        return crew.spawn(work) if is_async(method) else crew.call(work)
+        return begun(self._around.crew, method, *arguments)
 
     async def finished(self, call: Call) -> Any:
         """The result of the program's own code. While it runs, the shard may be wanted back: then it has `revoke_timeout`.
@@ -131,7 +128,6 @@ class Calling:
         return self._shard.wanted or self.cancelled or bool(self._consumer.stopped)
 
     def _give_up(self, call: Call) -> None:
-        name, adrift = self._shard.name, self._around.adrift
         log.error(
             "what runs of this shard has not ended within %g s since another consumer wants it: it is given up, and read again"
             " there from offset %d",
@@ -139,12 +135,19 @@ class Calling:
             self._shard.done,
             extra=self.fields,
         )
-        adrift[name] = call
+        self.leave_adrift(call)
+        raise GivenUpError
+
+    def leave_adrift(self, call: Call) -> None:
+        """Wait for this call no longer: until it has ended, no other of this shard may begin."""
+        self.given_up = True
+        name, adrift = self._shard.name, self._around.adrift
+        adrift.setdefault(name, set()).add(call)
 
         def ended(_: object) -> None:
-            del adrift[name]
+            adrift[name].remove(call)
+            if not adrift[name]:
+                del adrift[name]
             log.warning("what was given up of this shard has ended", extra=self.fields)
 
         call.ended.add_done_callback(ended)
-        self.given_up = True
-        raise GivenUpError

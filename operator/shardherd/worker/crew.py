@@ -7,8 +7,10 @@ keep the process. How much runs at once is its callers' decision.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -43,6 +45,17 @@ class Crew(Protocol):
     def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Call:
         """A coroutine, on the program's own loop."""
         ...
+
+
+def is_async(method: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine."""
+    return inspect.iscoroutinefunction(method)
+
+
+def begun(crew: Crew, method: Callable[..., Any], *arguments: Any) -> Call:
+    """Call a function in a thread, or a coroutine."""
+    work = partial(method, *arguments) if arguments else method
+    return crew.spawn(work) if is_async(method) else crew.call(work)
 
 
 class ThreadCrew:

@@ -15,10 +15,9 @@ from typing import Any, Protocol
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.consumer.pending import Emitted, Pending
 from shardherd.core.model.nouns import Offset
-from shardherd.worker.crew import Work
+from shardherd.worker.crew import Work, is_async
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.options import Options
-from shardherd.worker.processor import is_async
 from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record, Records
@@ -89,6 +88,8 @@ class Delivery:
         self._asleep = self._closed = False
         # What was not told to the holding yet.
         self._finished = self._failed = 0
+        # What the processor was not told yet.
+        self._late: list[Offset] = []
         self._records = kept
         self._left: Iterator[Record] = iter(kept or ())
         self._alarm_at = options.alarm_after
@@ -153,6 +154,7 @@ class Delivery:
         with self._lock:
             late = self._ledger.expire(now)
             self._failed += len(late)
+            self._late += [each.offset for each in late]
             stuck = self._ledger.stuck(now)
             pending = len(self._ledger)
         hands.busy = bool(pending or self.queue.queued[0])
@@ -251,8 +253,15 @@ class Delivery:
                 self._records = None
         return None
 
+    def _tell_late(self) -> None:
+        with self._lock:
+            late, self._late = self._late, []
+        for offset in late:
+            self._processor.late(offset)
+
     def _hand_out(self) -> None:
         """In a thread."""
+        self._tell_late()
         for _ in range(self._options.batch_size):
             if self._hands.leaving or (emitted := self._next()) is None:
                 return
@@ -267,6 +276,7 @@ class Delivery:
 
     async def _hand_out_coroutines(self) -> None:
         """On the loop of the program's coroutines."""
+        self._tell_late()
         for _ in range(self._options.batch_size):
             if self._hands.leaving or (emitted := self._next()) is None:
                 return

@@ -17,17 +17,20 @@ from shardherd.client.in_hand import ShardInHand
 from shardherd.clock import boot_time
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset
+from shardherd.worker.callbacks import Callbacks
 from shardherd.worker.calling import Calling, GivenUpError
-from shardherd.worker.crew import CancelledInCrewError
+from shardherd.worker.crew import CancelledInCrewError, is_async
 from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
-from shardherd.worker.options import FIRST_RETRY, LAST_RETRY, WorkerOptionError
-from shardherd.worker.processor import AnyProcessor, Saves, is_async
+from shardherd.worker.options import WorkerOptionError
+from shardherd.worker.processor import AnyProcessor, Saves
 from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
 from shardherd.worker.surroundings import Surroundings
+from shardherd.worker.telling import Telling
+from shardherd.worker.trying import Trying
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,10 @@ class Holding:
         self._around, self._consumer, self.options = around, around.consumer, around.options
         self.shard = shard
         self._calling = Calling(around, shard, self.turned, self._stop)
-        self._saves = Saves(shard, self._upto, asyncio.get_running_loop())
+        self._telling = Telling(around.listener, shard, self._calling, around.counts)
+        self._trying = Trying(around.counts, lambda: self._calling.fields)
+        callbacks = Callbacks(shard, around.crew, around.counts, around.telling)
+        self._saves = Saves(shard, self._upto, asyncio.get_running_loop(), callbacks)
         self._part: Part | None = None
         self._cut: Iterator[Records] = iter(())
         self._records: Records | None = None
@@ -68,16 +74,15 @@ class Holding:
         around, name = self._around, self.shard.name
         around.stream.open(name, self.shard.position, self.turned.set)
         try:
-            processor = await self._begin()
-            if processor is not None:
-                try:
-                    if isinstance(processor, RecordProcessor):
-                        await self._deliver(processor)
-                    else:
-                        await self._process_all(processor)
-                finally:
-                    if not self._calling.given_up:
-                        await self._end(processor)
+            processor: AnyProcessor | None = None
+            try:
+                processor = await self._begin()
+                if isinstance(processor, RecordProcessor):
+                    await self._deliver(processor)
+                elif processor is not None:
+                    await self._process_all(processor)
+            finally:
+                await self._end(processor)
         except (FencedEpochError, ConsumerStoppedError) as over:
             log.info("stops processing: %s", over, extra=self._calling.fields)
         finally:
@@ -108,16 +113,18 @@ class Holding:
         """A processor that is initialized; None if the shard is to be given up before."""
         while (left := self._around.adrift.get(self.shard.name)) is not None and not self._leaving():
             # An earlier batch of this shard, which was given up, still runs: never two hands on one shard.
-            left.ended.add_done_callback(self._calling.turns)
+            next(iter(left)).ended.add_done_callback(self._calling.turns)
             await self._calling.turn()
         while not self._leaving():
             if not self._around.slots.take(self.turned):
                 await self._calling.turn()
                 continue
             # Also what a processor sets up may wait for something that is away.
-            self.busy = True
+            self.busy, what = True, "on_assigned"
             try:
                 try:
+                    await self._telling.assigned()
+                    what = "initialize"
                     processor: AnyProcessor = await self._calling.finished(self._around.crew.call(self._around.factory))
                     self._around.lend(processor, self.shard)
                     await self._calling.finished(self._calling.begin(processor.initialize, self.shard.name))
@@ -128,7 +135,7 @@ class Holding:
             except WorkerOptionError:
                 raise
             except Exception as error:  # noqa: BLE001 - a program may raise anything
-                await self._failed("initialize", error)
+                await self._failed(what, error)
             else:
                 self._succeeded()
                 return processor
@@ -169,15 +176,24 @@ class Holding:
         with contextlib.suppress(GivenUpError):
             await self._delivery.run()
 
-    async def _end(self, processor: AnyProcessor) -> None:
+    async def _end(self, processor: AnyProcessor | None) -> None:
+        """The listener and the processor hear that the shard goes; not the latter where some of the shard still runs."""
+        if self._calling.given_up:
+            self._saves.close()
+            await self._telling.lost()
+            return
         self._calling.halted, self._records = True, None
         # It takes no slot any more: who stands behind it in the line must not wait for its shutdown.
         self._around.slots.leave(self.turned)
-        self.busy = True
-        checkpoint, slots = self._saves.as_seen_by(processor.shutdown), self._around.shutdown_slots
+        if processor is None and not self._telling.owed:
+            return
+        self.busy, slots = True, self._around.shutdown_slots
         took = await self._calling.slot_for_shutdown()
         try:
-            await self._calling.finished(self._calling.begin(processor.shutdown, checkpoint))
+            await self._telling.revoked(self._saves)
+            if processor is not None and not self._calling.given_up:
+                checkpoint = self._saves.as_seen_by(processor.shutdown)
+                await self._calling.finished(self._calling.begin(processor.shutdown, checkpoint))
         except GivenUpError:
             return
         except (FencedEpochError, ConsumerStoppedError) as over:
@@ -372,27 +388,14 @@ class Holding:
     # --- trying again ---------------------------------------------------------------------------------------------------------
 
     def _succeeded(self) -> None:
-        if self._attempts:
-            log.info("gets on again", extra=self._calling.fields)
-        self._attempts, self.busy, self.trouble = 0, False, ""
+        self._trying.succeeded()
+        self.busy, self.trouble = False, ""
 
     async def _failed(self, what: str, error: Exception | None) -> None:
         """Say what has failed, and wait for a while. Without an error it went back to where it began."""
-        self._attempts += 1
-        self._around.counts.failures[what] += 1
         self.busy = True
-        pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
-        batch = f" {self._records!r}" if self._records is not None and what == "process" else f" shard {self.name}"
-        why = "it went back to where it began" if error is None else f"{type(error).__name__}: {error}"
-        self.trouble = f"{what} of{batch} failed, attempt {self._attempts}: {why}"
-        # Its place in the program is told once.
-        log.warning(
-            "%s; trying again in %g s",
-            self.trouble,
-            pause,
-            extra=self._calling.fields,
-            exc_info=error if self._attempts == 1 else None,
-        )
+        of = repr(self._records) if self._records is not None and what == "process" else f"shard {self.shard.name}"
+        self.trouble, pause = self._trying.failed(what, of, error)
         loop = asyncio.get_running_loop()
         until = loop.time() + pause
         while not self._leaving() and (left := until - loop.time()) > 0:

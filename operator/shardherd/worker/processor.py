@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -14,16 +13,25 @@ from typing import Any, Protocol
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.callbacks import Callbacks, Saved
+from shardherd.worker.crew import is_async
 from shardherd.worker.records import Records
 
 
 class Saves:
     """The positions of a shard in hand. `upto` is what is done, by what a program says or without. Belongs to `loop`."""
 
-    def __init__(self, shard: ShardInHand, upto: Callable[[Offset | None], Offset], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        shard: ShardInHand,
+        upto: Callable[[Offset | None], Offset],
+        loop: asyncio.AbstractEventLoop,
+        callbacks: Callbacks,
+    ) -> None:
         self.shard = shard
         self._upto = upto
         self._loop = loop
+        self._callbacks = callbacks
         self._closed = False
 
     def as_seen_by(self, method: Callable[..., Any]) -> Checkpoint | AsyncCheckpoint:
@@ -34,16 +42,21 @@ class Saves:
         """The shard is not in hand any more: whoever still runs can save nothing."""
         self._closed = True
 
-    def begin(self, position: Offset | None, now: bool) -> Future[None]:
+    def begin(self, position: Offset | None, now: bool, callback: Saved | None) -> Future[None]:
         """Save from any thread."""
-        return asyncio.run_coroutine_threadsafe(self._save(position, now), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._save(position, now, callback), self._loop)
 
-    async def _save(self, position: Offset | None, now: bool) -> None:
+    async def _save(self, position: Offset | None, now: bool, callback: Saved | None) -> None:
         if self._closed:
             raise FencedEpochError(
                 f"shard {self.shard.name} was given up while this ran: it is read again elsewhere", shard=self.shard.name
             )
-        await self.shard.save_checkpoint(self._upto(position), now=now)
+        upto = self._upto(position)
+        if callback is None:
+            await self.shard.save_checkpoint(upto, now=now)
+            return
+        self.shard.note_checkpoint(upto, now=now or self._callbacks.full)
+        await self._callbacks.add(upto, callback)
 
 
 class _Positions:
@@ -80,23 +93,26 @@ class _Positions:
 class Checkpoint(_Positions):
     """How a processor saves the position of its shard."""
 
-    def save(self, position: Offset | None = None, *, now: bool = False) -> None:
+    def save(self, position: Offset | None = None, *, now: bool = False, callback: Saved | None = None) -> None:
         """All of the batch in hand is done, or everything before `position`. In a loop over the records: what is before the
         record in hand. What a loop did not get, because it ended early, is not done whatever `position` says.
 
         With `now` it is durable when this returns, else within `save_interval`. Raises FencedEpochError if the shard is not
         ours any more, CoordinatorUnavailableError if it is not durable yet: it is kept and sent again, so going on is right;
         ConsumerStoppedError, and ValueError for a position before what is done or after what was given out.
+
+        With a `callback` it waits for nothing; with `now` the position is sent at once. `callback(position, None)` is called
+        once it is durable, `callback(position, error)` once it never will be.
         """
-        self._saves.begin(position, now).result()
+        self._saves.begin(position, now, callback).result()
 
 
 class AsyncCheckpoint(_Positions):
     """The same for coroutines."""
 
-    async def save(self, position: Offset | None = None, *, now: bool = False) -> None:
-        """See Checkpoint."""
-        await asyncio.wrap_future(self._saves.begin(position, now))
+    async def save(self, position: Offset | None = None, *, now: bool = False, callback: Saved | None = None) -> None:
+        """See Checkpoint. The callback may be a coroutine function."""
+        await asyncio.wrap_future(self._saves.begin(position, now, callback))
 
 
 class Processor:
@@ -142,8 +158,3 @@ class AnyProcessor(Protocol):
     def process(self, records: Any, checkpoint: Any, /) -> Any: ...
 
     def shutdown(self, checkpoint: Any, /) -> Any: ...
-
-
-def is_async(method: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine."""
-    return inspect.iscoroutinefunction(method)

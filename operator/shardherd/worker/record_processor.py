@@ -57,5 +57,8 @@ class RecordProcessor:
     def gone(self, offset: Offset) -> None:
         """The record failed too often, and is not given any more: for processors that keep something of each."""
 
+    def late(self, offset: Offset) -> None:
+        """The record was not acknowledged in time, and will be given again: as `gone`, before anything else is given."""
+
     def shutdown(self, checkpoint: Checkpoint) -> Any:
         """Called last, once what was handed out is done or not waited for any longer. What is done is saved without it."""

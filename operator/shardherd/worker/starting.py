@@ -11,14 +11,15 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardherd.core.model.errors import ConsumerStoppedError, InvalidRequestError
 from shardherd.source.security.environment import VariableError, json_object
 from shardherd.telemetry import logs
+from shardherd.worker.listener import METHODS, AnyListener
 from shardherd.worker.options import Options, WorkerOptionError
-from shardherd.worker.worker import READING_ERRORS, Factory, Worker
+from shardherd.worker.worker import READING_ERRORS, Worker
 
 ENDED, FAILED, MISUSED = 0, 1, 2
 
@@ -29,8 +30,12 @@ KAFKA = f"{OPTION}KAFKA"
 """Variable with settings of Kafka by their names, as a JSON object."""
 
 
+LISTENER = f"{OPTION}LISTENER"
+"""Variable that names what makes a listener, as a processor is named."""
+
+
 class UnknownProcessorError(ValueError):
-    """There is no such processor. Names what is missing."""
+    """There is no such processor, or listener. Names what is missing."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     name: str = parser.parse_args(arguments).processor
     logs.configure(os.environ.get("SHARDHERD_LOG_FORMAT", "text"), os.environ.get("SHARDHERD_LOG_LEVEL", "INFO").upper())
     try:
-        Worker(find(name), options=options_in(os.environ), kafka=json_object(os.environ, KAFKA)).run()
+        listener = listener_in(os.environ)
+        Worker(find(name), options=options_in(os.environ), listener=listener, kafka=json_object(os.environ, KAFKA)).run()
     except (UnknownProcessorError, WorkerOptionError, InvalidRequestError, VariableError) as error:
         print(f"shardherd: {error}", file=sys.stderr)
         return MISUSED
@@ -55,10 +61,10 @@ def options_in(environment: Mapping[str, str]) -> Options:
     known = {f"{OPTION}{field.name.upper()}": field for field in dataclasses.fields(Options)}
     given: dict[str, Any] = {}
     for variable, text in environment.items():
-        if not variable.startswith(OPTION) or variable == KAFKA:
+        if not variable.startswith(OPTION) or variable in (KAFKA, LISTENER):
             continue
         if (field := known.get(variable)) is None:
-            names = ", ".join(sorted(each.name for each in known.values()))
+            names = ", ".join(sorted([*(each.name for each in known.values()), "listener"]))
             raise WorkerOptionError(f"{variable} names no option of a worker; they are {names}")
         kind = type(field.default) if field.default is not None else float
         try:
@@ -68,16 +74,28 @@ def options_in(environment: Mapping[str, str]) -> Options:
     return Options(**given)
 
 
+def listener_in(environment: Mapping[str, str]) -> AnyListener | None:
+    """The listener that a variable names, if one does. Raises UnknownProcessorError, WorkerOptionError."""
+    name = environment.get(LISTENER, "")
+    if not name:
+        return None
+    made: Any = find(name, "a listener")()
+    if missing := [each for each in METHODS if not callable(getattr(made, each, None))]:
+        raise WorkerOptionError(f"{LISTENER} must name a Listener, and {name} has no {missing[0]}: derive it from Listener")
+    listener: AnyListener = made
+    return listener
+
+
 _TRUTH = {"true": True, "false": False}
 _READERS: Mapping[type, Any] = {int: int, float: float, str: str, bool: lambda text: _TRUTH[text.lower()]}
 _EXPECTED: Mapping[type, str] = {int: "a whole number", float: "a number of seconds", str: "text", bool: "true or false"}
 
 
-def find(name: str) -> Factory:
-    """What makes processors, by its name. Raises UnknownProcessorError."""
+def find(name: str, what: str = "a processor") -> Callable[[], Any]:
+    """What makes processors, or `what`, by its name. Raises UnknownProcessorError."""
     module, colon, rest = name.partition(":")
     if not colon or not module or not rest:
-        raise UnknownProcessorError(f"a processor is named as module:Class, not {name!r}")
+        raise UnknownProcessorError(f"{what} is named as module:Class, not {name!r}")
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -89,6 +107,6 @@ def find(name: str) -> Factory:
             raise UnknownProcessorError(f"module {module} has no {rest}")
         found = getattr(found, part)
     if not callable(found):
-        raise UnknownProcessorError(f"{name} cannot be called: name a class with process, or a function that makes one")
-    factory: Factory = found
+        raise UnknownProcessorError(f"{name} cannot be called: name a class, or a function that makes {what}")
+    factory: Callable[[], Any] = found
     return factory

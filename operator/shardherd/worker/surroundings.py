@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from shardherd.client.consumer import AsyncConsumer
@@ -10,6 +11,7 @@ from shardherd.core.model.nouns import ShardId
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Call, Crew
 from shardherd.worker.dead_letters import DeadLetters
+from shardherd.worker.listener import AnyListener
 from shardherd.worker.options import Options
 from shardherd.worker.processor import AnyProcessor
 from shardherd.worker.queueing import Lent, QueueingProcessor
@@ -18,7 +20,7 @@ from shardherd.worker.stream import Stream
 
 
 class Surroundings:
-    """`adrift` are calls that were given up and have not ended, by shard."""
+    """`adrift` are calls that were given up and have not ended, by shard; `telling` the tasks that call callbacks of saves."""
 
     def __init__(
         self,
@@ -29,6 +31,7 @@ class Surroundings:
         options: Options,
         counts: Counts,
         dead_letters: DeadLetters | None = None,
+        listener: AnyListener | None = None,
     ) -> None:
         self.consumer = consumer
         self.stream = stream
@@ -37,10 +40,12 @@ class Surroundings:
         self.options = options
         self.counts = counts
         self.dead_letters = dead_letters
+        self.listener = listener
         self.slots = Slots(options.threads)
         # Apart: a shard that is wanted back must not wait for the batches of others, whose sink may be away.
         self.shutdown_slots = Slots(options.threads)
-        self.adrift: dict[ShardId, Call] = {}
+        self.adrift: dict[ShardId, set[Call]] = {}
+        self.telling: set[asyncio.Task[None]] = set()
 
     def lend(self, processor: AnyProcessor, shard: ShardInHand) -> None:
         """Give a processor with a queue what it needs of the worker."""

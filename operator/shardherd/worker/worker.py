@@ -30,6 +30,7 @@ from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
 from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, UnreadableError
+from shardherd.worker.listener import AnyListener
 from shardherd.worker.metrics import Picture, WorkerMetrics
 from shardherd.worker.options import Options, WorkerOptionError
 from shardherd.worker.place import Place, place
@@ -58,7 +59,13 @@ class Processing:
     """What a consumer does with its shards, on the consumer's event loop: all of a worker but how it joins."""
 
     def __init__(
-        self, factory: Factory, fetcher: Fetcher, crew: Crew, options: Options, dead_letters: DeadLetters | None = None
+        self,
+        factory: Factory,
+        fetcher: Fetcher,
+        crew: Crew,
+        options: Options,
+        dead_letters: DeadLetters | None = None,
+        listener: AnyListener | None = None,
     ) -> None:
         self.failure: Exception | None = None
         """The error that ends the worker, if one does."""
@@ -68,6 +75,7 @@ class Processing:
         self._crew = crew
         self._options = options
         self._dead_letters = dead_letters
+        self._listener = listener
         self._stream = Stream(options.memory // 2)
         self._holdings: dict[asyncio.Task[None], Holding] = {}
         self._warm = False
@@ -102,7 +110,16 @@ class Processing:
     async def run(self, consumer: AsyncConsumer) -> None:
         """Until the consumer drains or must stop, and what it had in hand has ended. Raises what ended the worker."""
         self._warm = True
-        around = Surroundings(consumer, self._stream, self._crew, self._factory, self._options, self.counts, self._dead_letters)
+        around = Surroundings(
+            consumer,
+            self._stream,
+            self._crew,
+            self._factory,
+            self._options,
+            self.counts,
+            self._dead_letters,
+            self._listener,
+        )
         self._consumer = consumer
         beside = [
             asyncio.create_task(self._fetch(consumer, behind=True)),
@@ -111,11 +128,11 @@ class Processing:
         ]
         try:
             await self._hold_all(around)
-            await self._end(consumer)
+            await self._end(consumer, around.telling)
         finally:
-            for task in beside:
+            for task in (*beside, *around.telling):
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*beside, *around.telling, return_exceptions=True)
         if self.failure is not None:
             raise self.failure
 
@@ -153,14 +170,15 @@ class Processing:
         finally:
             self._holdings.pop(me, None)
 
-    async def _end(self, consumer: AsyncConsumer) -> None:
-        """Wait for what is in hand. A drain bounds it; a run that had to stop gives it a moment."""
-        while self._holdings and not consumer.stopped:
+    async def _end(self, consumer: AsyncConsumer, telling: set[asyncio.Task[None]]) -> None:
+        """Wait for what is in hand, and for callbacks. A drain bounds it; a run that had to stop gives it a moment."""
+        while (self._holdings or telling) and not consumer.stopped:
             changed = asyncio.create_task(consumer.changed())
-            await asyncio.wait({*self._holdings, changed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*self._holdings, *telling, changed}, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
-        if self._holdings and not consumer.draining:
-            await asyncio.wait(set(self._holdings), timeout=CANCEL_GRACE)
+        left = {*telling, *(() if consumer.draining else self._holdings)}
+        if left:
+            await asyncio.wait(left, timeout=CANCEL_GRACE)
         if self._draining is not None:
             await self._draining
 
@@ -204,9 +222,10 @@ class Processing:
 class Worker:
     """A worker that can be stopped from elsewhere: `run` blocks until it has ended, `shutdown` asks it to.
 
-    `factory` makes a processor; it is called once for each shard that is held. What Kafka, which group and who this is comes
-    from the environment of a pod, or from these arguments: see `place`. `gauge` as in `run`; by default it is what the factory
-    has under that name, such as a static method of a processor's class, as a pod knows nothing but that.
+    `factory` makes a processor; it is called once for each shard that is held. `listener` is told of shards that come and go.
+    What Kafka, which group and who this is comes from the environment of a pod, or from these arguments: see `place`. `gauge`
+    as in `run`; by default it is what the factory has under that name, such as a static method of a processor's class, as a pod
+    knows nothing but that.
     """
 
     def __init__(
@@ -217,6 +236,7 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         fetcher: Fetcher | None = None,
         gauge: OwnGauge | None = None,
+        listener: AnyListener | None = None,
         **where: Any,
     ) -> None:
         self._factory = factory
@@ -225,6 +245,7 @@ class Worker:
         self._fetcher = fetcher
         own: OwnGauge | None = getattr(factory, "gauge", None)
         self._gauge = gauge or own
+        self._listener = listener
         self._ending: Callable[[], None] | None = None
         self._stop_asked = threading.Event()
         self._over = threading.Event()
@@ -257,7 +278,7 @@ class Worker:
             fail_on_data_loss=options.fail_on_data_loss,
         )
         dead_letters = KafkaDeadLetters(options.dead_letters, where.kafka) if options.dead_letters else None
-        processing = Processing(self._factory, fetcher, crew, options, dead_letters)
+        processing = Processing(self._factory, fetcher, crew, options, dead_letters, self._listener)
         environment = dict(where.environment)
         namespace, group, consumer_name = (
             environment.get(f"SHARDHERD_{each}", "") for each in ("NAMESPACE", "GROUP", "CONSUMER")
@@ -318,19 +339,21 @@ def run(
     ca_file: Path | str | None = None,
     kafka: Mapping[str, str] | None = None,
     gauge: OwnGauge | None = None,
+    listener: AnyListener | None = None,
     **options: Any,
 ) -> None:
     """Process the records of a group by processors that `factory` makes, such as the class of one. Blocks until SIGTERM.
 
     In a pod of a ConsumerGroup nothing else is needed. Elsewhere `bootstrap` is Kafka's host:port, `group` the group as
     `namespace/name` with its `group_uid`, `coordinator` the URL of the coordinator, `token_file` and `ca_file` what it is
-    shown and believed by, `kafka` settings by Kafka's names. `gauge` says how full the program is, from 0 to 1, for a group
-    with `watermarks.own`; it is called every few seconds, in a thread of its own. `options` are those of `Options`. Raises as
-    `Worker.run` does.
+    shown and believed by, `kafka` settings by Kafka's names. `listener` is told of shards that come and go. `gauge` says how
+    full the program is, from 0 to 1, for a group with `watermarks.own`; it is called every few seconds, in a thread of its own.
+    `options` are those of `Options`. Raises as `Worker.run` does.
     """
     Worker(
         factory,
         options=Options(**options),
+        listener=listener,
         bootstrap=bootstrap,
         group=group,
         coordinator=coordinator,

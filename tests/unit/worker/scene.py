@@ -18,6 +18,7 @@ from shardherd.source.decoding.record_columns import schema_of
 from shardherd.worker.crew import Call, CancelledInCrewError
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.fetched import Part
+from shardherd.worker.listener import AnyListener
 from shardherd.worker.options import Options
 from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, AsyncProcessor
 from shardherd.worker.records import COLUMNS, Record, Records
@@ -221,6 +222,7 @@ class Scene:
         group_uid: str = GROUP,
         factory: Callable[[], AnyProcessor] | None = None,
         graveyard: DeadLetters | None = None,
+        listener: AnyListener | None = None,
         **options: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -228,7 +230,7 @@ class Scene:
         self.logs = Logs()
         self.program = Program()
         self.options = Options(**{"fetch_interval": 0.5, **options})
-        self.processing = Processing(factory or self.program, self.logs, AtOnce(), self.options, graveyard)
+        self.processing = Processing(factory or self.program, self.logs, AtOnce(), self.options, graveyard, listener)
         self.consumer = AsyncConsumer(
             self.coordinator,
             ME,

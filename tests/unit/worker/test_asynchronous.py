@@ -118,6 +118,23 @@ def test_a_timeout_fails_the_record_unless_something_stands_in_for_its_results()
     story(body, factory=lambda: lookup)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_record_that_is_called_for_again_after_its_time_takes_the_place_of_its_earlier_call(ordered: bool) -> None:
+    lookup = Lookup(ordered, slow={0, 1})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 4)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(scene.processing.counts.failures))
+        lookup.slow.clear()
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 4)], within=3.0)
+        assert lookup.emitted == ([0, 1, 2, 3] if ordered else [0, 1, 3, 2])
+        assert lookup.called == [0, 1, 0, 1, 2, 3]
+        assert scene.processing.counts.failures == {"process": 2}, "no more than their times"
+
+    story(body, factory=lambda: lookup, max_pending=2, ack_timeout=5.0, save_interval=0.1)
+
+
 def test_a_shard_that_is_wanted_has_its_calls_cancelled_after_the_revoke_timeout() -> None:
     lookup = Lookup(slow={2})
 

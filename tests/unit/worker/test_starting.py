@@ -16,10 +16,13 @@ from shardherd.local import alone
 from shardherd.local.alone import is_processor
 from shardherd.telemetry import logs
 from shardherd.worker import Options, Worker, WorkerOptionError, starting
-from shardherd.worker.starting import UnknownProcessorError, find, options_in
+from shardherd.worker.starting import UnknownProcessorError, find, listener_in, options_in
 
 PROGRAM = """
-from shardherd.worker import Processor
+from shardherd.worker import Listener, Processor
+
+class Told(Listener):
+    pass
 
 class Clicks(Processor):
     def process(self, records, checkpoint):
@@ -104,6 +107,12 @@ def test_what_makes_no_sense_on_the_command_line_is_refused(
         ("Clicks", {"WORKER_FAIL_ON_DATA_LOSS": "no"}, "SHARDHERD_WORKER_FAIL_ON_DATA_LOSS must be true or false, not 'no'"),
         ("Clicks", {"WORKER_STARTINGOFFSETS": "x"}, "SHARDHERD_WORKER_STARTINGOFFSETS names no option of a worker; they are"),
         ("Clicks", {"WORKER_KAFKA": '{"group.id": "x"}'}, "kafka.group.id has no meaning here"),
+        (
+            "Clicks",
+            {"WORKER_LISTENER": "clicks_program:Clicks"},
+            "SHARDHERD_WORKER_LISTENER must name a Listener, and clicks_program:Clicks has no on_assigned: derive it from",
+        ),
+        ("Clicks", {"WORKER_LISTENER": "Told"}, "a listener is named as module:Class, not 'Told'"),
         ("Clicks", {"WORKER_KAFKA": "acks=all"}, "shardherd: SHARDHERD_WORKER_KAFKA must be a JSON object: Expecting value"),
         ("Clicks", {"WORKER_KAFKA": "[]"}, "shardherd: SHARDHERD_WORKER_KAFKA must be a JSON object, not list"),
     ],
@@ -120,6 +129,11 @@ def test_what_cannot_run_is_refused(
         monkeypatch.setenv(f"SHARDHERD_{variable}", value)
     assert starting.main([f"{program}:{name}"]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_a_variable_names_a_listener(program: str) -> None:
+    assert type(listener_in({"SHARDHERD_WORKER_LISTENER": f"{program}:Told"})).__name__ == "Told"
+    assert listener_in({}) is None
 
 
 def test_variables_are_options_of_their_kinds() -> None:

@@ -22,7 +22,7 @@ from shardherd.core.model.gauges import Marks, Watermarks
 from shardherd.core.model.nouns import HeartbeatReply, Offset, ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.testing.group import PlayedGroup
-from shardherd.worker import AsyncCheckpoint, AsyncProcessor, Checkpoint, Options, Processor, Records, Worker
+from shardherd.worker import AsyncCheckpoint, AsyncProcessor, Checkpoint, Listener, Options, Processor, Records, Worker
 from tests.unit.worker.scene import Logs
 
 SHARDS = tuple(ShardId(f"records/{number}") for number in range(4))
@@ -78,10 +78,17 @@ def written(count: int) -> Logs:
     return logs
 
 
-def worker_of(group: PlayedGroup, name: str, factory: Callable[[], Any], logs: Logs, **options: Any) -> Worker:
+def worker_of(
+    group: PlayedGroup, name: str, factory: Callable[[], Any], logs: Logs, listener: Listener | None = None, **options: Any
+) -> Worker:
     given = {"fetch_interval": 0.02, "save_interval": 0.1, "drain_timeout": 5.0, **options}
     return Worker(
-        factory, options=Options(**given), environment=group.environment(name), fetcher=logs, bootstrap="nowhere:9092"
+        factory,
+        options=Options(**given),
+        environment=group.environment(name),
+        fetcher=logs,
+        listener=listener,
+        bootstrap="nowhere:9092",
     )
 
 
@@ -120,6 +127,40 @@ def test_workers_share_the_shards_and_one_that_is_shut_down_leaves_the_rest_to_t
     assert sorted(call for call in second.calls) == sorted(
         (what, shard) for what in ("initialize", "shutdown") for shard in second.offsets
     )
+
+
+def test_a_listener_and_the_callbacks_of_saves_are_called_in_the_workers_threads(group: PlayedGroup) -> None:
+    told: list[tuple[str, ShardId, Offset]] = []
+    threads: set[str] = set()
+
+    class Told(Listener):
+        def on_assigned(self, shard: ShardId, position: Offset) -> None:
+            told.append(("assigned", shard, position))
+            threads.add(threading.current_thread().name)
+
+        def on_revoked(self, shard: ShardId, checkpoint: Checkpoint) -> None:
+            checkpoint.save(now=True)
+            told.append(("revoked", shard, checkpoint.position))
+            threads.add(threading.current_thread().name)
+
+    def process(records: Records, checkpoint: Checkpoint) -> None:
+        def saved(position: Offset, error: Exception | None) -> None:
+            assert error is None
+            told.append(("saved", records.shard, position))
+            threads.add(threading.current_thread().name)
+
+        checkpoint.save(callback=saved)
+
+    with running(worker_of(group, "played-0", Seen(process), written(10), listener=Told())) as raised:
+        group.until("all is durable", lambda: sum(what == "saved" for what, _, _ in told) == len(SHARDS))
+    assert raised == []
+    for shard in SHARDS:
+        assert [(what, position) for what, name, position in told if name == shard] == [
+            ("assigned", 0),
+            ("saved", 10),
+            ("revoked", 10),
+        ]
+    assert {name.rpartition("-")[0] for name in threads} == {"shardherd-worker"}
 
 
 def test_a_signal_drains_ends_the_batch_in_hand_and_saves(group: PlayedGroup) -> None:

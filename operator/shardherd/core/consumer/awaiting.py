@@ -84,11 +84,14 @@ class Awaiting(Generic[E, R]):
         return True
 
     def drop(self, call: Call[E, R]) -> None:
-        """The call has failed: nothing is emitted for it, and its place is free."""
-        segment = self._segment_of(call)
-        if segment is not None:
-            del segment.waiting[id(call)]
+        """The call has failed, or counts no more though it has finished: nothing is emitted for it, and its place is free."""
+        for segment in self._segments:
+            if call in segment.done:
+                segment.done.remove(call)
+            elif segment.waiting.pop(id(call), None) is None:
+                continue
             self._count -= 1
+            return
 
     def emit(self) -> Call[E, R] | Watermark | None:
         """What is emitted now, one at a time. None: nothing is ready."""

@@ -1,0 +1,74 @@
+"""Who is told that a position of a shard is durable: the callbacks of saves that nobody waits for.
+
+`processor.Saves` has one for each shard in hand. It decides in which order callbacks are called, and how many may wait; when a
+position is durable, or never will be, the shard in hand says. All of it but the callbacks runs on the session's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from shardherd.client.in_hand import ShardInHand
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
+from shardherd.core.model.nouns import Offset
+from shardherd.worker.counts import Counts
+from shardherd.worker.crew import Crew, begun
+
+log = logging.getLogger(__name__)
+
+Saved: TypeAlias = Callable[[Offset, Exception | None], Any]
+"""Called with the position that was saved, and None if it is durable, else why it never will be. May be a coroutine."""
+
+MOST_WAITING = 1000
+"""Callbacks of a shard that wait at the same time: the next save with one waits, and all are sent at once."""
+
+
+class Callbacks:
+    """Those of one shard. They are called one after the other, in the order of the saves. `telling` has the task that does."""
+
+    def __init__(self, shard: ShardInHand, crew: Crew, counts: Counts, telling: set[asyncio.Task[None]]) -> None:
+        self._shard = shard
+        self._crew = crew
+        self._counts = counts
+        self._telling = telling
+        self._waiting: deque[tuple[Offset, Saved]] = deque()
+        self._room = asyncio.Event()
+
+    @property
+    def full(self) -> bool:
+        """Whether the next one has to wait."""
+        return len(self._waiting) >= MOST_WAITING
+
+    async def add(self, position: Offset, callback: Saved) -> None:
+        """Call it once this position, which was noted, is durable or never will be."""
+        while self.full:
+            self._room.clear()
+            await self._room.wait()
+        self._waiting.append((position, callback))
+        if len(self._waiting) == 1:
+            task = asyncio.create_task(self._tell())
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(self) -> None:
+        while self._waiting:
+            position, callback = self._waiting[0]
+            error: Exception | None = None
+            try:
+                await self._shard.made_durable(position)
+            except (FencedEpochError, ConsumerStoppedError) as lost:
+                error = lost
+            await self._call(position, callback, error)
+            self._waiting.popleft()
+            self._room.set()
+
+    async def _call(self, position: Offset, callback: Saved, error: Exception | None) -> None:
+        try:
+            await begun(self._crew, callback, position, error).ended
+        except Exception:
+            self._counts.failures["callback"] += 1
+            log.exception("the callback of a save failed: shard %s, position %d", self._shard.name, position)

@@ -1,0 +1,80 @@
+"""Tells a program's listener that a shard in hand comes and goes. Each `holding` has one, on the consumer's event loop.
+
+It decides which method of the listener ends what `on_assigned` has begun, and for how long one that may save nothing is waited
+for. For how long the others are is `calling`'s decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from shardherd.client.consumer import CANCEL_GRACE
+from shardherd.client.in_hand import ShardInHand
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
+from shardherd.worker.calling import Calling, GivenUpError
+from shardherd.worker.counts import Counts
+from shardherd.worker.listener import AnyListener
+from shardherd.worker.processor import Saves
+
+log = logging.getLogger(__name__)
+
+
+class Telling:
+    """What a listener is told of one shard in hand. After an `on_assigned` that has returned, one of the others follows."""
+
+    def __init__(self, listener: AnyListener | None, shard: ShardInHand, calling: Calling, counts: Counts) -> None:
+        self._listener = listener
+        self._shard = shard
+        self._calling = calling
+        self._counts = counts
+        self._told = False
+
+    @property
+    def owed(self) -> bool:
+        """Whether the listener waits to be told that the shard goes."""
+        return self._told
+
+    async def assigned(self) -> None:
+        """The shard has come. Raises what the listener does, and GivenUpError."""
+        if self._listener is not None and not self._told:
+            call = self._calling.begin(self._listener.on_assigned, self._shard.name, self._shard.position)
+            await self._calling.finished(call)
+            self._told = True
+
+    async def revoked(self, saves: Saves) -> None:
+        """The shard is about to go, if it is not lost already. Raises GivenUpError."""
+        if self._listener is None or not self._told:
+            return
+        if self._shard.lost:
+            await self.lost()
+            return
+        self._told = False
+        method = self._listener.on_revoked
+        try:
+            await self._calling.finished(self._calling.begin(method, self._shard.name, saves.as_seen_by(method)))
+        except (FencedEpochError, ConsumerStoppedError) as over:
+            log.info("on_revoked could not save: %s", over, extra=self._calling.fields)
+        except GivenUpError:
+            raise
+        except Exception:
+            self._counts.failures["on_revoked"] += 1
+            log.exception("on_revoked failed; the shard goes all the same", extra=self._calling.fields)
+
+    async def lost(self) -> None:
+        """The shard is gone."""
+        if self._listener is None or not self._told:
+            return
+        self._told = False
+        calling, clock = self._calling, asyncio.get_running_loop().time
+        call, until = calling.begin(self._listener.on_lost, self._shard.name), clock() + CANCEL_GRACE
+        call.ended.add_done_callback(calling.turns)
+        while not call.ended.done() and (left := until - clock()) > 0:
+            await calling.turn(left)
+        if not call.ended.done():
+            call.cancel()
+            log.error("on_lost has not ended within %g s: it is not waited for", CANCEL_GRACE, extra=calling.fields)
+            calling.leave_adrift(call)
+        elif (error := call.ended.exception()) is not None:
+            self._counts.failures["on_lost"] += 1
+            log.error("on_lost failed: %s: %s", type(error).__name__, error, extra=calling.fields, exc_info=error)
