@@ -106,8 +106,8 @@ class Book:
         if len(self._open) > options.max_pending:
             run.broken(f"{len(self._open)} records of {self.shard} are pending, {options.max_pending} may be")
 
-        def settle(offset: Offset, tries: int, reason: str | None) -> bool:
-            counts = ack._settle(offset, tries, reason)
+        def settle(offset: Offset, tries: int, reason: str | None, bad: bool) -> bool:
+            counts = ack._settle(offset, tries, reason, bad)
             if counts and reason is None:
                 self._open.pop(offset, None)
                 self._failed.discard(offset)
@@ -272,10 +272,10 @@ class Trees(_OfShard, TreeProcessor):
         watched = self.book.given(record, ack)
         self.trees[record.offset] = tree = _Tree(record)
 
-        def settle(offset: Offset, tries: int, reason: str | None) -> bool:
+        def settle(offset: Offset, tries: int, reason: str | None, bad: bool) -> bool:
             if reason is None and tree.open:
                 self.run.broken(f"the tree of {offset} is done, and {tree.open} of its tuples are not")
-            return watched._settle(offset, tries, reason)
+            return watched._settle(offset, tries, reason, bad)
 
         super().process(record, Ack(ack.offset, ack.tries, settle))
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardherd.worker.crew import is_async
 from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.output import Output, TransactionalOutput
-from shardherd.worker.processor import is_async
 
 AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 

@@ -19,9 +19,9 @@ from typing import Any
 from shardherd.core.consumer.output_queue import OutputQueue
 from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.crew import is_async
 from shardherd.worker.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, DROP, EXACTLY_ONCE, WAIT, OutputsError, check, check_output
 from shardherd.worker.output import Output, ShardGrant
-from shardherd.worker.processor import is_async
 from shardherd.worker.queue_file import Kept, QueueFile, clean
 from shardherd.worker.queueing import Lent, QueueingProcessor
 from shardherd.worker.record_processor import Ack

@@ -18,10 +18,9 @@ from shardherd.core.consumer.output_queue import OutputQueue, Queued
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset
 from shardherd.worker.counts import Counts
-from shardherd.worker.crew import Crew
+from shardherd.worker.crew import Crew, is_async
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 from shardherd.worker.output import Output, ShardGrant, TransactionalOutput
-from shardherd.worker.processor import is_async
 from shardherd.worker.records import Record
 
 log = logging.getLogger(__name__)

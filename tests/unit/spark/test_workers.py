@@ -69,6 +69,7 @@ def test_a_session_has_it_and_whoever_names_another_one_wins() -> None:
 
 FORKING = """
 import os, sys
+sys.modules["pandas"] = None  # as in the image; where pandas is installed, pyarrow imports it, and more, at its first array
 from shardherd.spark import daemon
 from shardherd.source.compiled import machine_code
 from shardherd.source.compiled.compiling import libraries

@@ -7,9 +7,9 @@ is wrong. The values stay in memory. Decides nothing about what a failure means 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
+from shardherd.clock import boot_time
 from shardherd.ports import SecretReader, SecretRefusedError, SecretUnavailableError, SourceUnavailableError
 from shardherd.source.kinesis.client import AccessKeys
 
@@ -33,7 +33,7 @@ class Access:
         name: str,
         *,
         own_identity: bool = False,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = boot_time,
     ) -> None:
         self._secrets = secrets
         self._namespace = namespace

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import time
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from shardherd.clock import boot_time
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from shardherd.core.model.positions import from_json
 from shardherd.ports import (
@@ -127,7 +127,7 @@ class TableOffsetStore:
                 if positions.writer != self._writer:
                     raise CommitFencedError(f"another coordinator has taken over the positions of group {self._group}")
                 made = positions.with_these(offsets, notes)
-                self._committed_at = time.monotonic()
+                self._committed_at = boot_time()
                 try:
                     self._known = made, await self._save(made, version)
                 except OwnershipConflictError:
@@ -157,7 +157,7 @@ class TableOffsetStore:
         """Nothing to close: whoever made the table closes it."""
 
     async def _pause(self) -> None:
-        wait = self._committed_at + self._interval - time.monotonic()
+        wait = self._committed_at + self._interval - boot_time()
         if wait > 0:
             await asyncio.sleep(wait)
 

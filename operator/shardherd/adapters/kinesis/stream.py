@@ -7,12 +7,12 @@ Called by `source`. Knows no group.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import NamedTuple, TypeVar
 
 from shardherd.adapters.kinesis.access import Access
+from shardherd.clock import boot_time
 from shardherd.ports import SourceUnavailableError
 from shardherd.source.kinesis.client import Kinesis, KinesisRefusedError, KinesisUnavailableError
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
@@ -43,7 +43,7 @@ class KinesisStream:
     """Asks about one stream. Only on the event loop's thread."""
 
     def __init__(
-        self, kinesis: Kinesis, access: Access, threads: Executor, *, monotonic: Callable[[], float] = time.monotonic
+        self, kinesis: Kinesis, access: Access, threads: Executor, *, monotonic: Callable[[], float] = boot_time
     ) -> None:
         self.kinesis = kinesis
         self.search = Search(kinesis, Pace())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import batch_of, rows_of
 from shardherd.source.kinesis.pacing import BYTES, Pace
@@ -59,7 +60,7 @@ class RangeReading:
         ranges: Sequence[ShardRecords],
         *,
         fail_on_data_loss: bool = True,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = boot_time,
     ) -> None:
         self._kinesis = kinesis
         self._pace = pace

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis
 from shardherd.source.kinesis.listing import ListedShard
 from shardherd.source.kinesis.pacing import Pace
@@ -235,4 +236,4 @@ class Search:
         return ShardReader(self._kinesis, shard, starts)
 
     def _ask(self, reader: ShardReader, limit: int) -> Answer:
-        return patiently(reader, self._pace, limit, time.monotonic() + PATIENCE, wait=self._wait)
+        return patiently(reader, self._pace, limit, boot_time() + PATIENCE, wait=self._wait)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import (
     EXPIRED,
     GONE,
@@ -199,7 +200,7 @@ def patiently(
     pace: Pace,
     limit: int,
     deadline: float,
-    now: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = boot_time,
     wait: Callable[[float], object] = time.sleep,
 ) -> Answer:
     """The next answer, as soon as the shard's limits allow it; it is asked for again while Kinesis is throttling or away.
