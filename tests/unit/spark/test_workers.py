@@ -15,6 +15,7 @@ from shardherd.spark import alone, application
 from shardherd.spark.pod import read_pod
 from shardherd.spark.workers import forked_ready
 from tests.unit.spark.test_pod import POD
+from tests.unit.without_pandas import WITHOUT_PANDAS
 
 ROOT = Path(__file__).parents[3]
 DAEMON = "spark.python.daemon.module"
@@ -67,9 +68,10 @@ def test_a_session_has_it_and_whoever_names_another_one_wins() -> None:
     ]
 
 
-FORKING = """
-import os, sys
-sys.modules["pandas"] = None  # as in the image; where pandas is installed, pyarrow imports it, and more, at its first array
+FORKING = (
+    WITHOUT_PANDAS
+    + """
+import os
 from shardherd.spark import daemon
 from shardherd.source.compiled import machine_code
 from shardherd.source.compiled.compiling import libraries
@@ -106,6 +108,7 @@ print(threads)
 print(forked(work))
 print(forked(lambda: numpy.random.random()) != forked(lambda: numpy.random.random()))
 """
+)
 
 
 def test_a_fork_reads_and_imports_nothing_and_draws_random_numbers_of_its_own() -> None:

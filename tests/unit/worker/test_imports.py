@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.unit.without_pandas import WITHOUT_PANDAS
+
 NOT_NEEDED = ("kopf", "kubernetes", "numba", "opentelemetry", "pandas", "prometheus_client", "py4j", "pyspark")
 
 
 def test_a_worker_imports_neither_spark_nor_numba_nor_what_is_the_operators() -> None:
-    # The image has no pandas; where it is installed, pyarrow itself imports it.
-    program = (
-        "import sys; sys.modules['pandas'] = None; import shardherd.worker.starting;"
-        f" print([name for name in {NOT_NEEDED!r} if sys.modules.get(name)])"
-    )
+    program = f"""{WITHOUT_PANDAS}
+import shardherd.worker.starting
+print([name for name in {NOT_NEEDED!r} if name in sys.modules])"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
