@@ -69,6 +69,7 @@ def test_a_broker_that_was_stopped_is_named_and_nothing_else_is_to_be_done_than_
     person.is_well()
 
 
+@long
 def test_a_consumer_that_was_stopped_is_named_and_ended_by_hand_and_started_anew(person: Person) -> None:
     person.breaks("shardherd local kill clickstream-0 --signal STOP")
     person.writes()
@@ -94,6 +95,7 @@ def test_a_consumer_that_was_stopped_is_named_and_ended_by_hand_and_started_anew
     assert "clickstream-0" in person.types("shardherd local logs clickstream-0")
 
 
+@long
 def test_a_topic_that_was_made_again_is_named_and_read_from_where_its_user_says(person: Person) -> None:
     shards = person.shards()
     with administrator(person.broker) as admin:
