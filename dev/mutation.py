@@ -8,6 +8,7 @@ nothing that matters, and why, is written down in tests/mutation.md; any other m
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import shutil
 import subprocess
@@ -74,16 +75,11 @@ def prepare(modules: list[str]) -> Path:
     shutil.copytree(
         REPOSITORY / "operator" / "shardherd", place / "src" / "shardherd", ignore=shutil.ignore_patterns("__pycache__")
     )
-    (place / "tests").mkdir()
-    shutil.copy(REPOSITORY / "tests" / "builders.py", place / "tests")
-    (place / "tests" / "conftest.py").write_text(CONFTEST)
-    for tests in TESTS:
-        source, target = REPOSITORY / "tests" / tests, place / "tests" / tests
+    for file in copied():
+        target = place / file.relative_to(REPOSITORY)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, target)
+        shutil.copy(file, target)
+    (place / "tests" / "conftest.py").write_text(CONFTEST)
     for folder in READ_BY_TESTS:
         shutil.copytree(REPOSITORY / folder, place / folder)
     project = PROJECT.format(
@@ -94,6 +90,27 @@ def prepare(modules: list[str]) -> Path:
     )
     (place / "pyproject.toml").write_text(project)
     return place
+
+
+def copied() -> list[Path]:
+    """The files of the tests that are run, and of what they import of other tests' folders."""
+    chosen = [REPOSITORY / "tests" / tests for tests in TESTS]
+    left = [file for each in chosen for file in (each.rglob("*") if each.is_dir() else [each]) if file.is_file()]
+    found: set[Path] = set()
+    while left:
+        file = left.pop()
+        if file not in found and "__pycache__" not in file.parts:
+            found.add(file)
+            left += imported(file)
+    return sorted(found)
+
+
+def imported(file: Path) -> list[Path]:
+    """The modules of tests that a file imports by `from tests... import`; none if it is no module."""
+    if file.suffix != ".py":
+        return []
+    named = [node.module or "" for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+    return [REPOSITORY / Path(*name.split(".")).with_suffix(".py") for name in named if name.startswith("tests.")]
 
 
 def report(place: Path, tool: Path) -> int:
