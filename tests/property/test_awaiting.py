@@ -50,6 +50,7 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
             passed += 1
             return True
         assert found.results == (found.element,), "not the first results"
+        assert found.element in finished, "a result of a call that failed, or that was told already"
         assert segment_of[found.element] == passed, "a result passes a watermark"
         emitted.append(found.element)
         del finished[found.element]
