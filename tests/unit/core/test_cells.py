@@ -19,8 +19,8 @@ from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.naming import cell, shard_key
 from shardherd.core.model.nouns import ConsumerId, FailingCell, Reset, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.reasons import CHECKPOINT_LOST, STATE_LOST
-from shardherd.core.model.requests import ForceCheckpoint
-from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
+from shardherd.core.model.requests import ConsumerDied, ForceCheckpoint
+from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
 from tests.unit.core.test_resets import declare, go_on, report
 
 
@@ -177,6 +177,22 @@ def test_in_an_ordered_group_a_shard_joins_its_cell_when_its_parents_are_read() 
     play.checkpoint(holder, "0", 100)
     play.settle("g-0", "g-1")
     assert play.states() == {"0": "OVER", "1": "ALREADY_ALLOC", "2": "ALREADY_ALLOC"}
+
+
+def test_in_an_ordered_group_a_shard_joins_its_cell_only_once_an_earlier_run_has_let_go_of_the_rest() -> None:
+    play = Play(spec(2, ordered=True, cells=2))
+    play.discover([info("0"), info("1"), info("3")])
+    play.settle("g-0", "g-1")
+    other, holder = str(play.holders()["0"]), str(play.holders()["1"])
+    play.run(holder, pod=2)
+    play.beat(holder)
+    play.discover([info("0", open=False), info("1"), info("3"), info("5", parents=["0"])])
+    play.checkpoint(other, "0", 100)
+    play.settle(other, holder)
+    assert (play.holders(), play.confirmed(holder)) == ({"0": None, "1": holder, "3": holder, "5": None}, {})
+    play.ask(ConsumerDied(ConsumerId(holder), incarnation(holder)))
+    play.settle(other, holder)
+    assert len({play.holders()[name] for name in ("1", "3", "5")} - {None}) == 1
 
 
 # State.

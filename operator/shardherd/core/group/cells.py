@@ -31,10 +31,11 @@ def mates(state: State, shard: ShardId) -> tuple[ShardId, ...]:
 def may_take(state: State, shard: ShardId, consumer: ConsumerId) -> bool:
     """Whether this consumer may be granted this shard as far as the rest of its cell goes.
 
-    No other consumer holds any of it, and none of it is on its way to another one.
+    No other consumer holds any of it, nor does an earlier run of this one, and none of it is on its way to another one.
     """
+    run = (consumer, state.consumers[consumer].incarnation)
     return all(
-        row.holder in (None, consumer) and row.next_consumer is None
+        (row.holder is None or (row.holder, row.incarnation) == run) and row.next_consumer is None
         for row in map(state.shards.__getitem__, mates(state, shard))
     )
 
