@@ -5,6 +5,7 @@ Its application notes every range before it checkpoints it (`tests.e2e.plain_con
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -91,7 +92,7 @@ class Herd:
 
     def declare(self, **spec: Any) -> Path:
         """Write the manifest; its file."""
-        made = merge(MANIFEST, {"metadata": {"name": self.name}, "spec": spec})
+        made = merge(copy.deepcopy(MANIFEST), {"metadata": {"name": self.name}, "spec": spec})
         made["spec"]["source"]["kafka"].setdefault("topics", [self.name])
         path = self.folder / "consumergroup.yaml"
         path.write_text(yaml.safe_dump(made))
