@@ -19,7 +19,7 @@ from shardherd.adapters.kinesis.stream import KinesisStream
 from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GroupIdentity, KinesisSource, ShardId, ShardInfo
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kinesis.client import AccessKeys, Kinesis, StreamAccess
+from shardherd.source.kinesis.client import AccessKeys, Kinesis, KinesisRefusedError, StreamAccess
 from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
 from tests.harness.memory_secrets import MemorySecrets
 
@@ -300,3 +300,9 @@ async def test_where_nothing_is_answered_no_more_is_asked(
         kinesis.played.calls.clear()
         kinesis.played.refusals = [("AccessDeniedException", "not authorized")]
         assert len(await source.written_at(wanted)) == 11
+
+
+def test_a_secret_that_is_withdrawn_does_not_make_the_operator_go_on_as_itself() -> None:
+    access = StreamAccess("orders", REGION, "http://127.0.0.1:9", lambda: None)
+    with pytest.raises(KinesisRefusedError, match="the access key for orders may not be used any more"):
+        Kinesis(access).call("list_shards", StreamName="orders")
