@@ -302,6 +302,20 @@ async def test_where_nothing_is_answered_no_more_is_asked(
         assert len(await source.written_at(wanted)) == 11
 
 
+async def test_an_end_that_cannot_be_found_ends_the_search_for_all_others(
+    kinesis: PlayedKinesis, opened: Callable[[str], KinesisShardSource]
+) -> None:
+    with stream(kinesis, "orders", 12):
+        source = opened("orders")
+        shards = [info.shard for info in (await source.discover()).shards]
+        kinesis.played.refusals = [("AccessDeniedException", "not authorized")] * 12
+        for ask in (lambda: source.log_ends(shards), lambda: source.positions_at(1.0), lambda: source.discover(ends=True)):
+            before = kinesis.played.calls["GetRecords"]
+            assert "Kinesis refuses get_records of orders" in await refusal(ask)
+            assert kinesis.played.calls["GetRecords"] - before == 4
+        kinesis.played.refusals = []
+
+
 def test_a_secret_that_is_withdrawn_does_not_make_the_operator_go_on_as_itself() -> None:
     access = StreamAccess("orders", REGION, "http://127.0.0.1:9", lambda: None)
     with pytest.raises(KinesisRefusedError, match="the access key for orders may not be used any more"):
