@@ -130,13 +130,20 @@ def test_a_reset_goes_beyond_what_was_seen_of_a_shard(wanted: Reset, found: dict
     assert "record" not in report.message
 
 
-def test_a_reset_to_an_end_that_nobody_could_look_up_changes_nothing() -> None:
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (reset(ResetTo.LATEST), f"where {FIRST} ends could not be looked up"),
+        (reset(ResetTo.TIMESTAMP, timestamp=17.5), f"where {FIRST} is at that time could not be looked up"),
+    ],
+)
+def test_a_reset_to_a_place_that_nobody_could_look_up_changes_nothing(wanted: Reset, said: str) -> None:
     play = reading()
-    declared(play, reset(ResetTo.LATEST))
-    play.ask(ResetDue("r1", positions={}))
+    declared(play, wanted)
+    play.ask(ResetDue("r1", wanted.timestamp, positions={}))
     report = play.group.reset_report
     assert report is not None
-    assert f"where {FIRST} ends could not be looked up" in report.message
+    assert said in report.message
     assert play.view.shards[0].checkpoint == BEGIN
 
 
