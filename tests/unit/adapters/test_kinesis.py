@@ -13,7 +13,7 @@ import pytest
 from moto.kinesis import models
 
 from shardherd.adapters.kinesis.access import Access
-from shardherd.adapters.kinesis.connector import KinesisConnector
+from shardherd.adapters.kinesis.connector import OF_AWS, KinesisConnector
 from shardherd.adapters.kinesis.source import MOST, KinesisShardSource
 from shardherd.adapters.kinesis.stream import KinesisStream
 from shardherd.adapters.memory.positions import MemoryPositions
@@ -245,6 +245,37 @@ async def test_what_is_wrong_is_named_with_its_remedy(
     secrets.data["demo", "half"] = {"accessKeyId": b"id"}
     half = connector.source(GROUP, source_of(kinesis, "orders", secret="half"))
     assert "Secret 'half' in namespace 'demo' has no key 'secretAccessKey'" in await refusal(half.discover)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "shown"),
+    [
+        ("https://kinesis.eu-central-1.amazonaws.com", True),
+        ("https://kinesis-fips.us-east-1.amazonaws.com:443/", True),
+        ("https://vpce-0a1b-c2d3.kinesis.eu-central-1.vpce.amazonaws.com", True),
+        ("https://kinesis.cn-north-1.amazonaws.com.cn", True),
+        ("http://kinesis.eu-central-1.amazonaws.com", False),
+        ("https://kinesis.eu-central-1.amazonaws.com.example.org", False),
+        ("https://example.org/kinesis.eu-central-1.amazonaws.com", False),
+        ("https://x@example.org", False),
+        ("https://a1.execute-api.eu-central-1.amazonaws.com", False),
+        ("https://vpce-0a1b.vpce-svc-0c2d.eu-central-1.vpce.amazonaws.com", False),
+    ],
+)
+def test_the_operators_own_identity_is_shown_to_aws_only(endpoint: str, shown: bool) -> None:
+    assert bool(OF_AWS.fullmatch(endpoint)) is shown
+
+
+async def test_a_group_that_names_another_endpoint_needs_a_key_of_its_own(
+    kinesis: PlayedKinesis, secrets: MemorySecrets
+) -> None:
+    connector = KinesisConnector(secrets, MemoryPositions(), own_identity=True)
+    with stream(kinesis, "orders", 1):
+        said = await refusal(connector.source(GROUP, source_of(kinesis, "orders", secret="")).discover)
+        assert f"the operator shows its own identity only to AWS, over TLS, which {kinesis.url} is not" in said
+        assert not kinesis.played.calls["ListShards"]
+        assert len((await connector.source(GROUP, source_of(kinesis, "orders")).discover()).shards) == 1
+    await connector.close()
 
 
 async def test_a_secret_that_was_corrected_is_read_again(
