@@ -147,6 +147,18 @@ def test_a_reset_to_a_place_that_nobody_could_look_up_changes_nothing(wanted: Re
     assert play.view.shards[0].checkpoint == BEGIN
 
 
+@pytest.mark.parametrize("wanted", [reset(ResetTo.LATEST), reset(ResetTo.TIMESTAMP, timestamp=17.5)])
+def test_a_reset_waits_for_the_next_look_where_a_shard_has_appeared_since_ends_were_looked_up(wanted: Reset) -> None:
+    play = reading()
+    declared(play, wanted)
+    play.discover([info(FIRST, 50, closed=True), info(SECOND, parents=(FIRST,)), info(THIRD, parents=(FIRST,))])
+    play.ask(ResetDue("r1", wanted.timestamp, positions={FIRST: BEGIN + 50}))
+    assert play.group.reset_due == ResetDue("r1", wanted.timestamp)
+    play.ask(ResetDue("r1", wanted.timestamp, positions={FIRST: BEGIN + 50, SECOND: BEGIN + 7, THIRD: BEGIN}))
+    positions = {shard.shard: shard.checkpoint for shard in play.view.shards}
+    assert positions == {FIRST: BEGIN + 50, SECOND: BEGIN + 7, THIRD: BEGIN}
+
+
 def test_a_plug_in_is_told_no_weights_and_the_balance_holds() -> None:
     play = Play(kinesis(2, assignor="Sticky"))
     play.discover([info(FIRST, 10), info(SECOND, 10**20)])

@@ -168,6 +168,8 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
         given = {} if state.spec.source.counts_records else given
     if not state.spec.source.counts_records and declared.to in _LOOKED_UP:
         unseen = [name for name, info in infos.items() if info.open and name not in given]
+        if unseen and given and not wrong:
+            return None  # they have appeared since the others were looked up: all are, once more, at the next look
         wrong += [f"where {name} {_LOOKED_UP[declared.to]} could not be looked up" for name in unseen]
     targets = {name: _target(declared.to, info, given) for name, info in infos.items()}
     wrong += [
