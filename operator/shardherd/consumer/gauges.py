@@ -128,7 +128,8 @@ class Measure:
 
 def measure_of(environment: Mapping[str, str], own: OwnGauge | None = None) -> Measure:
     """What a process with this environment measures. Raises InvalidRequestError for a folder that is not there."""
-    named = [Path(each) for each in environment.get(DISKS, "").split(":") if each] or [Path.cwd()]
+    folders = dict.fromkeys(Path(each) for each in environment.get(DISKS, "").split(":") if each)
+    named = list(folders) or [Path.cwd()]
     if missing := [str(each) for each in named if not each.is_dir()]:
         raise InvalidRequestError(f"{DISKS} names {', '.join(missing)}, which is no folder here: name folders that are mounted")
     if len(named) > MOST_DISKS:

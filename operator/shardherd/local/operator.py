@@ -112,9 +112,8 @@ class _Local:
         events = SqliteEvents(self._database, self._clock)
         stack.push_async_callback(events.flush)
         secrets = LocalSecrets(self._objects)
-        connector = Sources(
-            KafkaConnector(secrets, own_identity=True), KinesisConnector(secrets, self._positions, own_identity=True)
-        )
+        kinesis = KinesisConnector(secrets, self._positions, own_identity=True, any_endpoint=True)
+        connector = Sources(KafkaConnector(secrets, own_identity=True), kinesis)
         stack.push_async_callback(connector.close)
         ports = CoordinatorPorts(
             clock=self._clock,

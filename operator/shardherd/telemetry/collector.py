@@ -47,6 +47,8 @@ _GAUGES = (
     metrics.GROUP_SOURCE_REACHABLE,
     metrics.CONSUMER_SHARDS,
     metrics.HEARTBEAT_AGE,
+    metrics.CONSUMER_STAGE,
+    metrics.CONSUMER_USED,
 )
 
 

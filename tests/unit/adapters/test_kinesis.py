@@ -13,13 +13,13 @@ import pytest
 from moto.kinesis import models
 
 from shardherd.adapters.kinesis.access import Access
-from shardherd.adapters.kinesis.connector import KinesisConnector
+from shardherd.adapters.kinesis.connector import OF_AWS, KinesisConnector
 from shardherd.adapters.kinesis.source import MOST, KinesisShardSource
 from shardherd.adapters.kinesis.stream import KinesisStream
 from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GroupIdentity, KinesisSource, ShardId, ShardInfo
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kinesis.client import AccessKeys, Kinesis, StreamAccess
+from shardherd.source.kinesis.client import AccessKeys, Kinesis, KinesisRefusedError, StreamAccess
 from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
 from tests.harness.memory_secrets import MemorySecrets
 
@@ -247,6 +247,37 @@ async def test_what_is_wrong_is_named_with_its_remedy(
     assert "Secret 'half' in namespace 'demo' has no key 'secretAccessKey'" in await refusal(half.discover)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "shown"),
+    [
+        ("https://kinesis.eu-central-1.amazonaws.com", True),
+        ("https://kinesis-fips.us-east-1.amazonaws.com:443/", True),
+        ("https://vpce-0a1b-c2d3.kinesis.eu-central-1.vpce.amazonaws.com", True),
+        ("https://kinesis.cn-north-1.amazonaws.com.cn", True),
+        ("http://kinesis.eu-central-1.amazonaws.com", False),
+        ("https://kinesis.eu-central-1.amazonaws.com.example.org", False),
+        ("https://example.org/kinesis.eu-central-1.amazonaws.com", False),
+        ("https://x@example.org", False),
+        ("https://a1.execute-api.eu-central-1.amazonaws.com", False),
+        ("https://vpce-0a1b.vpce-svc-0c2d.eu-central-1.vpce.amazonaws.com", False),
+    ],
+)
+def test_the_operators_own_identity_is_shown_to_aws_only(endpoint: str, shown: bool) -> None:
+    assert bool(OF_AWS.fullmatch(endpoint)) is shown
+
+
+async def test_a_group_that_names_another_endpoint_needs_a_key_of_its_own(
+    kinesis: PlayedKinesis, secrets: MemorySecrets
+) -> None:
+    connector = KinesisConnector(secrets, MemoryPositions(), own_identity=True)
+    with stream(kinesis, "orders", 1):
+        said = await refusal(connector.source(GROUP, source_of(kinesis, "orders", secret="")).discover)
+        assert f"the operator shows its own identity only to AWS, over TLS, which {kinesis.url} is not" in said
+        assert not kinesis.played.calls["ListShards"]
+        assert len((await connector.source(GROUP, source_of(kinesis, "orders")).discover()).shards) == 1
+    await connector.close()
+
+
 async def test_a_secret_that_was_corrected_is_read_again(
     kinesis: PlayedKinesis, connector: KinesisConnector, secrets: MemorySecrets
 ) -> None:
@@ -300,3 +331,23 @@ async def test_where_nothing_is_answered_no_more_is_asked(
         kinesis.played.calls.clear()
         kinesis.played.refusals = [("AccessDeniedException", "not authorized")]
         assert len(await source.written_at(wanted)) == 11
+
+
+async def test_an_end_that_cannot_be_found_ends_the_search_for_all_others(
+    kinesis: PlayedKinesis, opened: Callable[[str], KinesisShardSource]
+) -> None:
+    with stream(kinesis, "orders", 12):
+        source = opened("orders")
+        shards = [info.shard for info in (await source.discover()).shards]
+        kinesis.played.refusals = [("AccessDeniedException", "not authorized")] * 12
+        for ask in (lambda: source.log_ends(shards), lambda: source.positions_at(1.0), lambda: source.discover(ends=True)):
+            before = kinesis.played.calls["GetRecords"]
+            assert "Kinesis refuses get_records of orders" in await refusal(ask)
+            assert kinesis.played.calls["GetRecords"] - before == 4
+        kinesis.played.refusals = []
+
+
+def test_a_secret_that_is_withdrawn_does_not_make_the_operator_go_on_as_itself() -> None:
+    access = StreamAccess("orders", REGION, "http://127.0.0.1:9", lambda: None)
+    with pytest.raises(KinesisRefusedError, match="the access key for orders may not be used any more"):
+        Kinesis(access).call("list_shards", StreamName="orders")

@@ -109,6 +109,7 @@ def test_the_disk_is_that_in_which_the_process_runs_unless_folders_are_named(
 
     assert disks("") == [str(tmp_path)]
     assert disks(f"{tmp_path}/a:{tmp_path}/b:") == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert disks(f"{tmp_path}/a:{tmp_path}/a/") == [f"{tmp_path}/a"], "what is named twice is reported once"
 
 
 def test_a_folder_that_is_not_there_is_named() -> None:
@@ -116,9 +117,12 @@ def test_a_folder_that_is_not_there_is_named() -> None:
         measure_of({DISKS: "/:/no/such"})
 
 
-def test_too_many_folders_are_refused() -> None:
+def test_too_many_folders_are_refused(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(15)]
+    for each in folders:
+        each.mkdir()
     with pytest.raises(InvalidRequestError, match="SHARDHERD_DISKS names 15 folders: name at most 14, one on each disk"):
-        measure_of({DISKS: ":".join(["/"] * 15)})
+        measure_of({DISKS: ":".join(map(str, folders))})
 
 
 def test_it_is_measured_again_and_again_beside_whatever_the_process_does() -> None:

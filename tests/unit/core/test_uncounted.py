@@ -130,14 +130,33 @@ def test_a_reset_goes_beyond_what_was_seen_of_a_shard(wanted: Reset, found: dict
     assert "record" not in report.message
 
 
-def test_a_reset_to_an_end_that_nobody_could_look_up_changes_nothing() -> None:
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (reset(ResetTo.LATEST), f"where {FIRST} ends could not be looked up"),
+        (reset(ResetTo.TIMESTAMP, timestamp=17.5), f"where {FIRST} is at that time could not be looked up"),
+    ],
+)
+def test_a_reset_to_a_place_that_nobody_could_look_up_changes_nothing(wanted: Reset, said: str) -> None:
     play = reading()
-    declared(play, reset(ResetTo.LATEST))
-    play.ask(ResetDue("r1", positions={}))
+    declared(play, wanted)
+    play.ask(ResetDue("r1", wanted.timestamp, positions={}))
     report = play.group.reset_report
     assert report is not None
-    assert f"where {FIRST} ends could not be looked up" in report.message
+    assert said in report.message
     assert play.view.shards[0].checkpoint == BEGIN
+
+
+@pytest.mark.parametrize("wanted", [reset(ResetTo.LATEST), reset(ResetTo.TIMESTAMP, timestamp=17.5)])
+def test_a_reset_waits_for_the_next_look_where_a_shard_has_appeared_since_ends_were_looked_up(wanted: Reset) -> None:
+    play = reading()
+    declared(play, wanted)
+    play.discover([info(FIRST, 50, closed=True), info(SECOND, parents=(FIRST,)), info(THIRD, parents=(FIRST,))])
+    play.ask(ResetDue("r1", wanted.timestamp, positions={FIRST: BEGIN + 50}))
+    assert play.group.reset_due == ResetDue("r1", wanted.timestamp)
+    play.ask(ResetDue("r1", wanted.timestamp, positions={FIRST: BEGIN + 50, SECOND: BEGIN + 7, THIRD: BEGIN}))
+    positions = {shard.shard: shard.checkpoint for shard in play.view.shards}
+    assert positions == {FIRST: BEGIN + 50, SECOND: BEGIN + 7, THIRD: BEGIN}
 
 
 def test_a_plug_in_is_told_no_weights_and_the_balance_holds() -> None:

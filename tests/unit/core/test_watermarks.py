@@ -6,15 +6,17 @@ The figures are those of Elasticsearch's disk watermarks, as the documents descr
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
+from shardherd.core.group import balance
 from shardherd.core.model.errors import InvalidRequestError, StaleIncarnationError
 from shardherd.core.model.event_reasons import BELOW_LOW, PROGRESS_TIMEOUT, WATERMARK_CROSSED
 from shardherd.core.model.gauges import Gauge, GaugeKind, Marks, Stage, Watermarks, described, reached
 from shardherd.core.model.naming import cell
 from shardherd.core.model.reasons import ABOVE_FLOOD, ABOVE_HIGH, ABOVE_LOW
-from tests.builders import Play, moved, spec, started, topic, with_settings
+from tests.builders import Play, moved, restore, shard, spec, started, topic, with_settings
 
 PERCENT = Marks(85, 90, 95)
 DISK = Watermarks(disk=PERCENT)
@@ -240,6 +242,23 @@ def test_who_is_above_high_gives_a_tenth_away_every_30_seconds_as_long_as_it_is(
     play.wait(90, all_of(2))
     assert play.counts() == {"g-0": 14, "g-1": 26}
     assert play.events_of(ABOVE_HIGH) == 1
+
+
+def test_where_nothing_of_it_can_be_moved_that_is_not_tried_with_every_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = started(4, 2, watermarks=DISK)
+    play.wait(6, all_of(2))
+    for name in play.confirmed("g-0"):
+        play.checkpoint("g-0", name, 40)
+        del play.log[shard(name)]
+    copies = {shard(name): 41 for name in play.confirmed("g-0")}
+    play.group = restore(play.group.ownership, dict(play.log), play.group.spec, play.now, copies=copies)
+    play.discover(topic(4))
+    full(play, "g-0", 91)
+    play.settle("g-0", "g-1")
+    asked = Mock(wraps=balance.problem)
+    monkeypatch.setattr(balance, "problem", asked)
+    play.wait(90, all_of(2))
+    assert (play.counts(), asked.call_count) == ({"g-0": 2, "g-1": 2}, 3)
 
 
 def test_what_is_given_away_goes_to_consumers_below_low_only() -> None:
@@ -552,4 +571,11 @@ def test_a_gauge_of_nothing_is_refused() -> None:
     play = started(2, 1, watermarks=DISK)
     play.consumer("g-0").gauges = (Gauge(GaugeKind.DISK, "/proc", 0, 0),)
     with pytest.raises(InvalidRequestError, match="heartbeat of g-0 has the disk gauge /proc with total 0; leave it out"):
+        play.beat("g-0")
+
+
+def test_a_gauge_that_is_there_twice_is_refused() -> None:
+    play = started(2, 1, watermarks=DISK)
+    play.consumer("g-0").gauges = (disk(1), disk(2, "/second"), disk(3))
+    with pytest.raises(InvalidRequestError, match="heartbeat of g-0 has the disk gauge /data twice; send each once"):
         play.beat("g-0")

@@ -6,8 +6,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 
+from shardherd.core.model.gauges import Gauge, GaugeKind, Stage
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardId, ShardState, ShardVerdict
 from shardherd.core.model.verdicts import Verdict
@@ -65,6 +67,20 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
         f"shardherd_group_source_reachable{{{group}}} 1.0",
         f'shardherd_consumer_shards{{consumer="clicks-0",{group}}} 1.0',
         f'shardherd_heartbeat_age_seconds{{consumer="clicks-0",{group}}} 0.1',
+    }
+
+
+def test_how_full_a_consumer_is_is_shown_as_far_as_it_says() -> None:
+    full, silent = consumers(1, 1)
+    gauges = (Gauge(GaugeKind.DISK, "/data", 91, 100), Gauge(GaugeKind.MEMORY, "memory", 1, 4))
+    full = structs.replace(full, stage=Stage.HIGH, gauges=gauges)
+    found = scraped({IDENTITY: view(shards(2), consumers=(full, silent), source="kafka")})
+    group = 'consumer="clicks-0",consumergroup="clicks"'
+    rest = 'namespace="shop",source="kafka"'
+    assert {line for line in found if line.startswith(("shardherd_consumer_stage", "shardherd_consumer_used"))} == {
+        f"shardherd_consumer_stage{{{group},{rest}}} 2.0",
+        f'shardherd_consumer_used_ratio{{{group},gauge="/data",kind="disk",{rest}}} 0.91',
+        f'shardherd_consumer_used_ratio{{{group},gauge="memory",kind="memory",{rest}}} 0.25',
     }
 
 

@@ -24,7 +24,10 @@ ID, SECRET, TOKEN = "accessKeyId", "secretAccessKey", "sessionToken"
 
 
 class Access:
-    """What the Secret `name` of `namespace` has; without a name, who this process is at AWS, if it may be that for groups."""
+    """What the Secret `name` of `namespace` has; without a name, who this process is at AWS, if it may be that for groups.
+
+    `stranger` is an endpoint to which this process does not show who it is; empty if the group's is none.
+    """
 
     def __init__(
         self,
@@ -33,12 +36,14 @@ class Access:
         name: str,
         *,
         own_identity: bool = False,
+        stranger: str = "",
         monotonic: Callable[[], float] = boot_time,
     ) -> None:
         self._secrets = secrets
         self._namespace = namespace
         self._name = name
         self._own_identity = own_identity
+        self._stranger = stranger
         self._monotonic = monotonic
         self._keys: AccessKeys | None = None
         self._reading = asyncio.Lock()
@@ -55,6 +60,11 @@ class Access:
                 raise SourceUnavailableError(
                     "spec.source.kinesis names no access key, and the operator may not use its own identity at AWS for groups:"
                     " name one by credentials.secretRef, or set kafkaCredentials.ownAwsIdentity of the chart"
+                )
+            if self._stranger:
+                raise SourceUnavailableError(
+                    "spec.source.kinesis names no access key, and the operator shows its own identity only to AWS, over TLS,"
+                    f" which {self._stranger} is not: name a key by credentials.secretRef, or remove the endpoint"
                 )
             return
         async with self._reading:

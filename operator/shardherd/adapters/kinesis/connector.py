@@ -5,6 +5,7 @@ Called by the coordinator through `SourceConnector`. Opening connects to nothing
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,6 +22,11 @@ THREADS = 4
 
 TIMEOUT = 5.0
 """Seconds for one call."""
+
+OF_AWS = re.compile(
+    r"https://([a-z0-9-]+\.)*((data|control)-)?kinesis(-fips)?\.[a-z0-9-]+\.(vpce\.)?(amazonaws\.com(\.cn)?|api\.aws)(:443)?/?"
+)
+"""Endpoints of Kinesis, VPC endpoints among them: names that nobody else is given."""
 
 _Key = tuple[str, str, str, str, str]
 """Stream, region, endpoint, and the Secret with its namespace: another namespace's is never shared."""
@@ -40,8 +46,9 @@ class _Shared:
 class KinesisConnector:
     """SourceConnector for Kinesis, whose groups' positions are in `table`. One object an operator; close it last.
 
-    `own_identity`: groups that name no Secret are served with the identity that this process has at AWS. The seconds are those
-    between two commits of a group.
+    `own_identity`: groups that name no Secret are served with the identity that this process has at AWS, and with
+    `any_endpoint` also where the group names an endpoint that is not AWS's. The seconds are those between two commits of a
+    group.
     """
 
     def __init__(
@@ -50,11 +57,13 @@ class KinesisConnector:
         table: PositionTable,
         *,
         own_identity: bool = False,
+        any_endpoint: bool = False,
         commit_interval: float = COMMIT_INTERVAL,
     ) -> None:
         self._secrets = secrets
         self._table = table
         self._own_identity = own_identity
+        self._any_endpoint = any_endpoint
         self._commit_interval = commit_interval
         self._streams: dict[_Key, _Shared] = {}
 
@@ -62,7 +71,9 @@ class KinesisConnector:
         namespace = identity.namespace
         key = (source.stream, source.region, source.endpoint, source.secret, namespace if source.secret else "")
         if key not in self._streams:
-            access = Access(self._secrets, namespace, source.secret, own_identity=self._own_identity)
+            known = self._any_endpoint or not source.endpoint or OF_AWS.fullmatch(source.endpoint)
+            stranger = "" if known else source.endpoint
+            access = Access(self._secrets, namespace, source.secret, own_identity=self._own_identity, stranger=stranger)
             keys = access.keys if source.secret else None
             kinesis = Kinesis(StreamAccess(source.stream, source.region, source.endpoint, keys), timeout=TIMEOUT)
             threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"kinesis {source.name}")

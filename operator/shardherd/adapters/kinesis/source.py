@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from shardherd.adapters.kinesis.stream import KinesisStream, Look
 from shardherd.core.model.nouns import KinesisSource, Offset, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
 from shardherd.source.kinesis.listing import ListedShard
 
+T = TypeVar("T")
+
 MOST = 50
 """Shards that one look at positions asks about: each is two or three calls, of the five a second that a shard answers."""
-
 
 TOGETHER = 4
 """Of these so many at a time."""
@@ -40,14 +42,14 @@ class KinesisShardSource:
         look = await self._stream.look()
         if ends:
             open_ones = [each for each in look.shards.values() if each.end is None]
-            await asyncio.gather(*(self._end(each) for each in open_ones))
+            await _of_each(open_ones, self._end)
         return Discovered(tuple(self._info(look, each) for each in look.shards.values()))
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """By the time at which Kinesis took a record. What has none so young is where its next record will be."""
         look = await self._stream.look()
         shards = list(look.shards.values())
-        found = await asyncio.gather(*(self._first_since(each, timestamp) for each in shards))
+        found = await _of_each(shards, lambda each: self._first_since(each, timestamp))
         return {self._shard(each.id): position for each, position in zip(shards, found, strict=True)}
 
     async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
@@ -76,7 +78,7 @@ class KinesisShardSource:
         """Where the next record of each is: after the newest."""
         look = await self._stream.look()
         wanted = [(shard, look.shards[name]) for shard in shards if (name := self._id(shard)) in look.shards]
-        ends = await asyncio.gather(*(self._end(listed) for _, listed in wanted))
+        ends = await _of_each([listed for _, listed in wanted], self._end)
         return {shard: end for (shard, _), end in zip(wanted, ends, strict=True)}
 
     async def live_members(self) -> tuple[str, ...]:
@@ -126,3 +128,18 @@ class KinesisShardSource:
             return peek.arrived
         # Kinesis may answer with nothing although records follow.
         return None if peek.over or not peek.behind else UNKNOWN
+
+
+async def _of_each(shards: Sequence[ListedShard], ask: Callable[[ListedShard], Awaitable[T]]) -> list[T]:
+    """What is answered of each, TOGETHER at a time: others who ask about the stream come between.
+
+    The first failure ends it: what was not asked yet is not asked any more, as all of it is asked again.
+    """
+    found: list[T] = []
+    for at in range(0, len(shards), TOGETHER):
+        answers = await asyncio.gather(*(ask(each) for each in shards[at : at + TOGETHER]), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            found.append(answer)
+    return found

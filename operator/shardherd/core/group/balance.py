@@ -162,12 +162,13 @@ def _without_given(state: State, asked: assignors.Problem, now: float) -> assign
         return asked
     held = asked.loads(asked.current).tolist()
     surplus = [watermarks.given_away(state, consumer, load, now) for consumer, load in zip(asked.consumers, held, strict=True)]
+    for consumer in asked.consumers:
+        # Also one of which nothing can be moved: else a rebalance would be tried with each of its heartbeats.
+        if watermarks.may_give(state, consumer, now):
+            watermarks.note_given(state, consumer, now)
     rows = too_many(asked, np.array(surplus, dtype=np.int64))
     if not len(rows):
         return asked
-    for consumer, given in zip(asked.consumers, surplus, strict=True):
-        if given:
-            watermarks.note_given(state, consumer, now)
     current = asked.current.copy()
     current[rows] = assignors.NOBODY
     return replace(asked, current=current)

@@ -217,9 +217,14 @@ def _gives_away(state: State, consumer: ConsumerId, now: float) -> bool:
 def _check_gauges(state: State, request: Heartbeat) -> None:
     if len(request.gauges) > MOST_GAUGES:
         raise _invalid(state, request, f"has {len(request.gauges)} gauges; send at most {MOST_GAUGES}, the fullest")
+    seen = set()
     for gauge in request.gauges:
         if not gauge.total:
             raise _invalid(state, request, f"has the {gauge.kind} gauge {gauge.name} with total 0; leave it out")
+        if (gauge.kind, gauge.name) in seen:
+            # Metrics of one name and two values would spoil those of all groups.
+            raise _invalid(state, request, f"has the {gauge.kind} gauge {gauge.name} twice; send each once")
+        seen.add((gauge.kind, gauge.name))
 
 
 def _check_place(state: State, request: Heartbeat) -> None:

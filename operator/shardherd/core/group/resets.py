@@ -154,6 +154,10 @@ def _obstacle(state: State, declared: Reset) -> str:
     return ""
 
 
+_LOOKED_UP = {ResetTo.LATEST: "ends", ResetTo.TIMESTAMP: "is at that time"}
+"""What has to be looked up for it where the source does not show the ends of open shards."""
+
+
 def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | None:
     """Plan it. The report of one that is to be made now, None of any other."""
     names, wrong = _names(state, declared)
@@ -162,8 +166,11 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
     infos = {name: _reaching(state, state.infos[name]) for name in names}
     if declared.to is ResetTo.LATEST:
         given = {} if state.spec.source.counts_records else given
-        unseen = [name for name in to_ends(state) if name in infos and name not in given]
-        wrong += [f"where {name} ends could not be looked up" for name in unseen]
+    if not state.spec.source.counts_records and declared.to in _LOOKED_UP:
+        unseen = [name for name, info in infos.items() if info.open and name not in given]
+        if unseen and given and not wrong:
+            return None  # they have appeared since the others were looked up: all are, once more, at the next look
+        wrong += [f"where {name} {_LOOKED_UP[declared.to]} could not be looked up" for name in unseen]
     targets = {name: _target(declared.to, info, given) for name, info in infos.items()}
     wrong += [
         f"spec.reset.offsets sets {name} to {offset}, and it has {infos[name].begin} to {infos[name].end}"

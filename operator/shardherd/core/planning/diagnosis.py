@@ -7,7 +7,7 @@ Every reason is one of `model.reasons`. Messages say since when, not for how lon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from shardherd.core.model.nouns import ConsumerId, GroupView, Phase, ShardState, ShardView
@@ -88,7 +88,8 @@ ORDER = (NO_PROGRESS, ABOVE_FLOOD, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_
 def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
     still = {} if traffic is None else traffic.still_for(observation.now, PATIENCE)
     phases: dict[ConsumerId | None, Phase | None] = {consumer.consumer: consumer.phase for consumer in view.consumers}
-    known = growing.by_name(view)
+    known, free = growing.by_name(view), _why_nobody(view)
+    paused, lacking = room.paused(view), frozenset(observation.without_executors())
     for shard in view.shards:
         if not shard.present or (view.counts_records and not shard.lag_records):
             continue
@@ -96,20 +97,23 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
             phase = phases.get(shard.holder)
             if phase is Phase.WAITING:
                 continue  # for its trigger, or for as many records as its user wants at once
-            yield Stuck(shard.shard, *_why_still(observation, view, shard, phase), still[shard.shard])
-        elif (why := why_not_read(view, shard, known)) and (shard.state is ShardState.WAIT or shard.state_age >= GRANTING):
+            special = _why_paused(shard, paused) or _why_without_executor(shard, lacking)
+            yield Stuck(shard.shard, *_why_still(view, shard, phase, special), still[shard.shard])
+        elif (why := why_not_read(view, shard, known, free)) and (
+            shard.state is ShardState.WAIT or shard.state_age >= GRANTING
+        ):
             yield Stuck(shard.shard, *why, shard.state_age)
 
 
-def why_not_read(view: GroupView, shard: ShardView, known: growing.By | None = None) -> tuple[str, str] | None:
+def why_not_read(view: GroupView, shard: ShardView, known: growing.By | None = None, free: str = "") -> tuple[str, str] | None:
     """Why nobody reads this shard for good: a reason and a sentence. None if somebody does, and at its end.
 
-    `known` are all of the view, by name: who asks for many of them makes that once.
+    `known` are all of the view, by name, and `free` is why its consumers take nothing: who asks for many makes both once.
     """
     if shard.state is ShardState.TRANSFER:
         return NOT_GIVEN_UP, f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
     if shard.state is ShardState.NOT_ALLOC:
-        return NO_HOLDER, _why_free(view, shard)
+        return NO_HOLDER, _why_free(view, shard, free)
     if shard.state is ShardState.WAIT:
         if grown := growing.waits_for(view, shard.shard, growing.by_name(view) if known is None else known):
             return WAITS_FOR_PARENTS, grown
@@ -117,23 +121,37 @@ def why_not_read(view: GroupView, shard: ShardView, known: growing.By | None = N
     return None
 
 
-def _why_still(observation: Observation, view: GroupView, shard: ShardView, phase: Phase | None) -> tuple[str, str]:
-    """Why this shard's holder gets on with nothing: a reason and a sentence. What concerns the whole group comes first."""
+def _why_still(view: GroupView, shard: ShardView, phase: Phase | None, special: tuple[str, str] | None) -> tuple[str, str]:
+    """Why this shard's holder gets on with nothing: a reason and a sentence. What concerns the whole group comes first.
+
+    `special` is what else is known to keep this holder.
+    """
     said = f"{shard.holder} holds it and has checkpointed nothing"
     if cause := next((cause for cause in view.withheld if cause.reason in STOPPED_FOR_ALL), None):
         return NO_PROGRESS, f"{said}: {cause.message}"
     if not view.source_reachable:
         return NO_PROGRESS, f"{said}: the source does not answer: {view.source_error}"
-    if shard.holder in room.paused(view):
-        return ABOVE_FLOOD, f"{shard.holder} holds it and is paused: it is above its flood watermark"
-    if shard.holder in observation.without_executors():
-        return NO_PROGRESS, f"{said}, and has no executor; see the log of {shard.holder}"
+    if special is not None:
+        return special
     if phase is Phase.WRITING:
         return SINK_BLOCKED, f"{shard.holder} holds it and waits for its sink; see the log of {shard.holder}"
     return NO_PROGRESS, f"{said}; see the log of {shard.holder}"
 
 
-def _why_free(view: GroupView, shard: ShardView) -> str:
+def _why_paused(shard: ShardView, paused: Set[ConsumerId]) -> tuple[str, str] | None:
+    if shard.holder not in paused:
+        return None
+    return ABOVE_FLOOD, f"{shard.holder} holds it and is paused: it is above its flood watermark"
+
+
+def _why_without_executor(shard: ShardView, lacking: Set[ConsumerId]) -> tuple[str, str] | None:
+    if shard.holder not in lacking:
+        return None
+    said = f"{shard.holder} holds it and has checkpointed nothing"
+    return NO_PROGRESS, f"{said}, and has no executor; see the log of {shard.holder}"
+
+
+def _why_free(view: GroupView, shard: ShardView, free: str) -> str:
     """Why this shard is not granted."""
     if view.stopped:
         return f"nothing is granted: {view.stopped[0].message}"
@@ -141,6 +159,11 @@ def _why_free(view: GroupView, shard: ShardView) -> str:
         return f"the source does not answer: {view.source_error}"
     if shard.checkpoint is None:
         return "its durable position is missing, or its start is not committed yet"
+    return free or _why_nobody(view)
+
+
+def _why_nobody(view: GroupView) -> str:
+    """Why no consumer is given a shard that could be: the same for all of them, of which there may be 100,000."""
     if not any(consumer.ready and not consumer.draining and not consumer.cordoned for consumer in view.consumers):
         return "no consumer is ready"
     if room.nobody_takes(view):

@@ -104,6 +104,9 @@ def open_client(access: StreamAccess, *, timeout: float = 5.0) -> Any:
     except ImportError as error:
         raise KinesisRefusedError("Kinesis needs the Python package botocore: build the image with EXTRAS=aws") from error
     keys = None if access.keys is None else access.keys()
+    if keys is None and access.keys is not None:
+        # Without keys botocore would go on as whoever this process is at AWS: that is not what was declared.
+        raise KinesisRefusedError(f"the access key for {access.stream} may not be used any more: see the Secret that has it")
     try:
         session = Session()
         session.register_component("data_loader", _loader())

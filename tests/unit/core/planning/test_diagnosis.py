@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from msgspec import structs
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
+from shardherd.core.model.nouns import Condition, ConsumerId, ConsumerView, GroupView, Phase, ShardId, ShardState, ShardView
 from shardherd.core.planning.diagnosis import stuck_shards
 from shardherd.core.planning.observed import Memory
 from shardherd.core.planning.plan import plan
+from shardherd.core.planning.traffic import Traffic
 from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, view
 
 C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")
@@ -184,3 +188,26 @@ def test_a_shard_that_stands_still_for_another_reason_does_so_since_then() -> No
         written = plan(observation(view=free, previous={"stuckShards": previous})).status["stuckShards"]
         assert isinstance(written, list)
         assert [item["since"] for item in written] == [expected]
+
+
+class Counted(tuple[ConsumerView, ...]):
+    """Consumers that count how often somebody goes through them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[ConsumerView]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("state", [ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC])
+def test_who_is_there_is_looked_at_once_for_all_shards(state: ShardState) -> None:
+    def walks(number: int) -> int:
+        there = Counted(consumers(1, 1))
+        rows = tuple(shard(each, state, state_age=60.0) for each in range(number))
+        still = cast(Traffic, SimpleNamespace(still_for=lambda *_: {row.shard: 60.0 for row in rows}))
+        _, found = stuck_shards(observation(view=view(rows, consumers=there)), still)
+        assert found == number
+        return there.walks
+
+    assert walks(100) == walks(1)
