@@ -177,6 +177,9 @@ class Sending:
         now = asyncio.get_running_loop().time()
         with self._lock:
             bad = self._queue.settle(self.number, refused, now, limit=limit)
+            if self._grant is not None and self._position is not None:
+                # A record that is given again, as its acknowledgement came too late, is not written again.
+                self._queue.reach(self.number, self._position)
         taken = [each for each in batch if each.offset not in refused]
         self._counts.sent(self.name, taken=len(taken) - dropped)
         if refused:

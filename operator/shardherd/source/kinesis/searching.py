@@ -234,7 +234,7 @@ class Search:
     def _first_records(
         self, reader: ShardReader, limit: int, position: int, empty: int = EMPTY_ANSWERS
     ) -> tuple[Answer, int | None]:
-        """The first answer that has a record at or after the position, or is the last one for now; and the first number seen."""
+        """The first answer with a record at or after the position, or the last one for now; and the first number seen."""
         answer, seen = self._ask(reader, limit), None
         for left in range(empty, -1, -1):
             if seen is None and answer.records:
