@@ -43,12 +43,17 @@ def check(cls: Any) -> None:
             check_output(output, cls.guarantee)
 
 
-def check_output(output: type, guarantee: str) -> None:
-    """Whether an output can give what is asked for. Raises OutputsError."""
+def check_output(output: type, guarantee: str, *, in_order: bool = True) -> None:
+    """Whether an output can give what is asked for, with the option `in_order`. Raises OutputsError."""
     if guarantee == EXACTLY_ONCE and not issubclass(output, TransactionalOutput):
         raise OutputsError(
             f"guarantee is {EXACTLY_ONCE!r}, and output {output.__name__} cannot give it, as it keeps no position with its"
             f" records: make it a TransactionalOutput, or set guarantee to {AT_LEAST_ONCE!r}"
+        )
+    if guarantee == EXACTLY_ONCE and not in_order:
+        raise OutputsError(
+            f"guarantee is {EXACTLY_ONCE!r}, which needs the option in_order: the position of output {output.__name__} would"
+            f" pass a record that failed. Set in_order to true, or guarantee to {AT_LEAST_ONCE!r}"
         )
     if guarantee != EXACTLY_ONCE and issubclass(output, TransactionalOutput) and output.write is Output.write:
         raise OutputsError(

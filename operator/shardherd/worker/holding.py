@@ -64,7 +64,7 @@ class Holding:
         self._records: Records | None = None
         self._delivery: Delivery | None = None
         # Calls of process that have ended since they were counted, and up to where records were.
-        self._attempts = self._calls = 0
+        self._calls = 0
         self._counted = shard.position
         # All before it is done, although nobody but the thread that did it knows.
         self._reached = shard.position

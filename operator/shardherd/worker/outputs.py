@@ -183,7 +183,7 @@ class Outputs(QueueingProcessor):
         sendings = []
         for number, output in enumerate(outputs):
             transactional = self.guarantee == EXACTLY_ONCE
-            check_output(type(output), self.guarantee)
+            check_output(type(output), self.guarantee, in_order=options.in_order)
             grant = ShardGrant(lent.group, lent.shard.name, lent.shard.epoch) if transactional else None
             sending = Sending(
                 output,

@@ -245,17 +245,19 @@ def clean(folder: Path, group: str, *, began: float) -> list[Path]:
     if time.time() - began < CLEAN_AFTER:
         return deleted
     for path in sorted((folder / group).glob("*.queue")):
-        with contextlib.suppress(FileNotFoundError):
+        try:
             file = os.open(path, os.O_RDONLY)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(file).st_mtime < began:
                     path.unlink()
                     deleted.append(path)
-            except BlockingIOError:
-                continue
             finally:
                 os.close(file)
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError as error:  # what is left there must keep no shard from its queue
+            log.warning("%s cannot be cleaned up: %s", path, error)
     return deleted
 
 

@@ -164,7 +164,11 @@ class Sending:
             self._failures += 1
             pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._failures - 1, 30))
             self._tell(f"does not say its position: {type(error).__name__}: {error}", pause)
-            await asyncio.sleep(pause)
+            clock = asyncio.get_running_loop().time
+            until = clock() + pause
+            while not self._stopping and (left := until - clock()) > 0:
+                self.turned.clear()
+                await within(self.turned, left)
             return False
         self._known, self._failures = True, 0
         with self._lock:
@@ -177,6 +181,9 @@ class Sending:
         now = asyncio.get_running_loop().time()
         with self._lock:
             bad = self._queue.settle(self.number, refused, now, limit=limit)
+            if self._grant is not None and self._position is not None:
+                # A record that is given again, as its acknowledgement came too late, is not written again.
+                self._queue.reach(self.number, self._position)
         taken = [each for each in batch if each.offset not in refused]
         self._counts.sent(self.name, taken=len(taken) - dropped)
         if refused:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from shardherd.client.consumer import CANCEL_GRACE
 from shardherd.client.in_hand import ShardInHand
@@ -39,7 +40,11 @@ class Telling:
         """The shard has come. Raises what the listener does, and GivenUpError."""
         if self._listener is not None and not self._told:
             call = self._calling.begin(self._listener.on_assigned, self._shard.name, self._shard.position)
-            await self._calling.finished(call)
+            try:
+                await self._calling.finished(call)
+            except GivenUpError:
+                call.ended.add_done_callback(self._assigned_late)
+                raise
             self._told = True
 
     async def revoked(self, saves: Saves) -> None:
@@ -75,6 +80,18 @@ class Telling:
             call.cancel()
             log.error("on_lost has not ended within %g s: it is not waited for", CANCEL_GRACE, extra=calling.fields)
             calling.leave_adrift(call)
-        elif (error := call.ended.exception()) is not None:
+        else:
+            self._lost_ended(call.ended)
+
+    def _assigned_late(self, assigned: asyncio.Future[Any]) -> None:
+        """What was given up has returned all the same: it is ended, before anything else of the shard begins."""
+        if self._listener is not None and assigned.exception() is None:
+            call = self._calling.begin(self._listener.on_lost, self._shard.name)
+            self._calling.leave_adrift(call)
+            call.ended.add_done_callback(self._lost_ended)
+
+    def _lost_ended(self, lost: asyncio.Future[Any]) -> None:
+        if (error := lost.exception()) is not None:
             self._counts.failures["on_lost"] += 1
-            log.error("on_lost failed: %s: %s", type(error).__name__, error, extra=calling.fields, exc_info=error)
+            what = f"{type(error).__name__}: {error}"
+            log.error("on_lost failed: %s", what, extra=self._calling.fields, exc_info=error)

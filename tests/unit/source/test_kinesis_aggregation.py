@@ -84,6 +84,7 @@ def test_what_has_not_the_digest_is_a_users_own_record(data: bytes) -> None:
         (b"\x0a\x01a\x1a\x02\x1a\x00", "has no key"),
         (b"\x0b", "wire type 3"),
         (b"\xff" * 11, "more than 64 bits"),
+        (b"\x0a\x01a\x12\x01z\x1a\x04\x08\x00\x10\x00", "hash key 'z'"),
     ],
 )
 def test_a_broken_one_says_what_is_wrong(message: bytes, why: str) -> None:

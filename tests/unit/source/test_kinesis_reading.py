@@ -404,6 +404,65 @@ def test_records_that_were_deleted_before_the_position_are_told(kinesis: PlayedK
     assert search(reading).next(shard, numbers[1] + 1, ALL) == Found(numbers[3], numbers[3] + 1, gap=True)
 
 
+class Scripted:
+    """A stream whose shard answers with these: the numbers of records, and the seconds that follow."""
+
+    def __init__(self, *answers: tuple[tuple[int, ...], float]) -> None:
+        self.access = StreamAccess("orders", REGION)
+        self.answers = list(answers)
+        self.opened: list[str] = []
+
+    def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        if operation == "get_shard_iterator":
+            self.opened.append(arguments["ShardIteratorType"])
+            return {"ShardIterator": "there"}
+        numbers, behind = self.answers.pop(0) if self.answers else ((), 0.0)
+        arrived = datetime(2026, 1, 1, tzinfo=UTC)
+        records = [
+            {"SequenceNumber": str(each), "PartitionKey": "k", "Data": b"x", "ApproximateArrivalTimestamp": arrived}
+            for each in numbers
+        ]
+        return {"Records": records, "NextShardIterator": "next", "MillisBehindLatest": int(behind * 1000)}
+
+
+def looks_at(*answers: tuple[tuple[int, ...], float]) -> tuple[Search, Scripted]:
+    service = Scripted(*answers)
+    made: Any = service
+    return Search(made, pace()), service
+
+
+OPEN = ListedShard(SHARD, 100, None, (), (0, 2**128 - 1))
+
+
+def test_a_record_before_the_position_that_comes_in_an_answer_of_its_own_proves_that_nothing_is_gone() -> None:
+    looks, _ = looks_at(((199,), 60.0), ((), 50.0), ((250, 260), 0.0))
+    assert looks.next(OPEN, 200, ALL) == Found(250, 261, gap=False)
+    looks, _ = looks_at(((), 60.0), ((250, 260), 0.0))
+    assert looks.next(OPEN, 200, ALL) == Found(250, 261, gap=True)
+
+
+def test_a_look_goes_on_after_answers_without_records_where_the_last_one_ended() -> None:
+    looks, service = looks_at(((199,), 60.0), *[((), 50.0)] * 14, ((250,), 0.0))
+    assert [looks.next(OPEN, 200, ALL) for _ in range(3)] == [None, None, Found(250, 251, gap=False)]
+    assert service.opened == ["AT_SEQUENCE_NUMBER"]
+    looks, service = looks_at(*[((), 50.0)] * 14, ((250,), 0.0))
+    assert [looks.next(OPEN, 200, ALL) for _ in range(3)] == [None, None, Found(250, 251, gap=True)]
+    assert service.opened == ["AT_SEQUENCE_NUMBER"]
+
+
+def test_a_place_is_found_behind_many_answers_without_records() -> None:
+    looks, _ = looks_at(*[((), 50.0)] * 100, ((250,), 0.0))
+    assert looks.newest(OPEN) == 250
+    looks, _ = looks_at(*[((), 50.0)] * 100, ((250,), 0.0))
+    assert looks.first_since(OPEN, 1.0) == 250
+
+
+def test_a_search_for_a_place_that_is_answered_with_nothing_for_ever_is_an_error_and_no_place() -> None:
+    looks, _ = looks_at(*[((), 50.0)] * 2100)
+    with pytest.raises(KinesisUnavailableError, match="2000 answers without records, though some follow"):
+        looks.newest(OPEN)
+
+
 def test_a_quiet_shard_whose_last_record_was_deleted_has_no_gap_for_who_watched_it(
     kinesis: PlayedKinesis, orders: Any, reading: Kinesis
 ) -> None:

@@ -318,6 +318,15 @@ AWAY = KinesisUnavailableError("does not answer")
 BEGUN = KinesisOffsets("arn@1", {FIRST: ShardOffsets(5, 10)})
 
 
+def test_a_batch_leaves_no_shard_out_whose_first_record_is_not_answered_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    earliest = {"startingOffsets": "earliest"}
+    planner = scripted(Scripted(None, None, Found(12, 13)), **earliest)
+    assert planner.between() == KinesisOffsets("arn@1", {FIRST: ShardOffsets(12, 42)})
+    monkeypatch.setattr(planning, "FIRST_TIMEOUT", 0.0)
+    with pytest.raises(KinesisUnavailableError, match=f"shard {FIRST} has records before 42, and none is answered"):
+        scripted(Scripted(None, None), **earliest).between()
+
+
 def test_while_kinesis_is_away_nothing_is_new(caplog: pytest.LogCaptureFixture) -> None:
     planner = scripted(Scripted(AWAY, AWAY, Found(12, 20)))
     assert planner.latest(BEGUN, once=False) is None

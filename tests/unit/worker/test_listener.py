@@ -263,6 +263,36 @@ def test_a_listener_that_does_not_end_keeps_a_shard_that_goes_for_a_bounded_time
     listened(body, revoke_timeout=8.0)
 
 
+def test_a_shard_whose_on_assigned_returns_after_it_was_given_up_is_lost_before_it_comes_again() -> None:
+    async def body(scene: Scene, noted: Noted) -> None:
+        over = asyncio.Event()
+
+        async def hang(_: object) -> None:
+            while not over.is_set():
+                try:
+                    await over.wait()
+                except asyncio.CancelledError:
+                    continue  # as a thread, which cannot be cancelled
+
+        async def slow(_: object) -> None:
+            await asyncio.sleep(1.0)
+            noted.calls.append(("closed", A))
+
+        noted.does.update(assigned=hang, lost=slow)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(noted.calls))
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+        assert noted.calls == [("assigned", A, 0)]
+        scene.coordinator.assign((A, 2, 0))
+        await asyncio.sleep(50.0)
+        over.set()
+        await scene.until(lambda: ("initialize", A) in noted.calls)
+        assert noted.calls == [("assigned", A, 0), ("lost", A), ("closed", A), ("assigned", A, 0), ("initialize", A)]
+
+    listened(body, revoke_timeout=5.0)
+
+
 def test_a_shard_that_goes_before_its_listener_was_told_of_it_is_not_told_of() -> None:
     async def body(scene: Scene, noted: Noted) -> None:
         async def fail(_: object) -> None:

@@ -520,6 +520,45 @@ def test_exactly_once_records_are_not_lost_while_an_output_cannot_say_its_positi
     story(body, factory=outputs(Keeps, guarantee="exactly-once"))
 
 
+def test_exactly_once_records_that_were_not_acknowledged_in_time_are_there_once() -> None:
+    table = Table(*[AWAY] * 4)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 12)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 12)])
+        assert (table.took, table.stands) == (list(range(12)), 12)
+
+    story(body, factory=outputs(table_output(table), guarantee="exactly-once"), save_interval=0.5, ack_timeout=3.0)
+
+
+def test_exactly_once_an_output_that_cannot_say_its_position_is_closed_at_once_when_the_shard_has_to_go() -> None:
+    calls: list[str] = []
+
+    class Away(TransactionalOutput):
+        def position(self, grant: Any) -> Offset | None:
+            calls.append("position")
+            raise OSError("no route")
+
+        def write_once(self, records: Sequence[Record], grant: Any, before: Offset | None, position: Offset) -> None:
+            raise NotImplementedError
+
+        def close(self) -> None:
+            calls.append("close")
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        # From then on it is asked every 30 s.
+        await scene.until(lambda: len(calls) == 8)
+        scene.coordinator.assign()
+        took = await scene.until(lambda: scene.coordinator.named == [])
+        assert 4.9 < took < 5.5
+        assert calls == ["position"] * 8 + ["close"]
+
+    story(body, factory=outputs(Away, guarantee="exactly-once"), revoke_timeout=5.0)
+
+
 class Plain(Output):
     async def write(self, records: Sequence[Record]) -> None:
         pass
@@ -571,3 +610,12 @@ def test_what_shows_only_when_outputs_are_made_ends_the_worker(makes: Any, attri
             await scene.ended()
 
     story(body, factory=outputs(*makes, **attributes), max_pending=1)
+
+
+def test_exactly_once_cannot_be_where_records_go_on_beside_one_that_failed() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.assign((A, 1, 0))
+        with pytest.raises(OutputsError, match="guarantee is 'exactly-once', which needs the option in_order"):
+            await scene.ended()
+
+    story(body, factory=outputs(table_output(Table()), guarantee="exactly-once"), in_order=False)

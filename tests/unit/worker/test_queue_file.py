@@ -272,6 +272,20 @@ def test_files_of_shards_that_do_not_come_back_are_deleted_once_a_process_has_ru
     assert (old.path.exists(), young.path.exists(), used.path.exists()) == (False, True, True)
 
 
+def test_what_cannot_be_cleaned_up_is_told_and_keeps_nothing_from_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = 1_700_000_000.0
+    odd, old = tmp_path / GROUP / "a.queue", opened(tmp_path)
+    odd.mkdir()
+    old.close(delete=False)
+    for path in (odd, old.path):
+        os.utime(path, (began - 1, began - 1))
+    monkeypatch.setattr("shardherd.worker.queue_file.time.time", lambda: began + CLEAN_AFTER)
+    assert clean(tmp_path, GROUP, began=began) == [old.path]
+    assert f"{odd} cannot be cleaned up: " in caplog.text
+
+
 def test_a_file_in_use_is_locked(tmp_path: Path) -> None:
     file = opened(tmp_path)
     descriptor = os.open(file.path, os.O_RDONLY)

@@ -95,7 +95,10 @@ def _user_record(sub: int, raw: bytes, keys: list[str], hash_keys: list[str]) ->
             raise AggregationError(f"field {number} of a record in an aggregated one is of another type")
     if key is None:
         raise AggregationError("a record in an aggregated one has no key")
-    return UserRecord(sub, keys[key], None if hash_index is None else hash_keys[hash_index], data)
+    hash_key = None if hash_index is None else hash_keys[hash_index]
+    if hash_key and not (hash_key.isascii() and hash_key.isdigit()):
+        raise AggregationError(f"a record in an aggregated one has the hash key {hash_key[:50]!r}, which is no number")
+    return UserRecord(sub, keys[key], hash_key, data)
 
 
 def _text(value: bytes | int) -> str:

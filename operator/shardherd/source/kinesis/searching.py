@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardherd.clock import boot_time
-from shardherd.source.kinesis.client import Kinesis
+from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.listing import ListedShard
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.shard_reader import (
@@ -38,7 +38,10 @@ FEW = 100
 """Records that a search for a place reads at most at one time."""
 
 EMPTY_ANSWERS = 5
-"""Kinesis may answer with nothing although records follow; after so many a look is over."""
+"""Kinesis may answer with nothing although records follow; after so many a look is over, and the next one goes on there."""
+
+EMPTY_IN_SEARCH = 2000
+"""After so many a search for a place is given up. A quiet shard has hundreds, and a place must not be missed for them."""
 
 
 class Found(NamedTuple):
@@ -89,8 +92,10 @@ class Search:
         self._pace = pace
         self._now = now
         self._wait = wait
-        self._readers: dict[str, tuple[int, ShardReader]] = {}
-        """Where the last look at a shard ended: the next one goes on there without a new iterator."""
+        self._readers: dict[str, tuple[int, ShardReader, bool]] = {}
+        """Where the last look at a shard ended, and whether nothing before that place can have been missed.
+
+        The next one goes on there without a new iterator."""
 
     def forget(self, shard: str) -> None:
         """No look at this shard will come."""
@@ -108,18 +113,17 @@ class Search:
             return None
         kept = self._readers.pop(shard.id, None)
         if kept is not None and kept[0] == position:
-            reader, proven = kept[1], True
+            _, reader, proven = kept
         else:
             reader, proven = self._open(shard.id, of_position(position, shard.begin)), position <= shard.begin
         limit = LOOKED_AT if bounds.records is None else min(LOOKED_AT, bounds.records + 1)
-        answer = self._first_records(reader, limit, position)
-        gap = not proven and bool(answer.records) and answer.records[0].number not in (position - 1, position)
+        answer, seen = self._first_records(reader, limit, position)
+        gap = not proven and seen is not None and seen > position
         records = [each for each in answer.records if each.number >= position]
         if not records:
             if answer.over and shard.end is not None:
                 return Found(shard.end, shard.end)
-            if proven or answer.records:
-                self._readers[shard.id] = (position, reader)
+            self._readers[shard.id] = (position, reader, proven or seen is not None)
             return None
         first = records[0].number
         if until is not None and first >= until:
@@ -134,7 +138,7 @@ class Search:
         if exhausted:
             if answer.over and shard.end is not None:
                 stop = shard.end
-            self._readers[shard.id] = (stop, reader)
+            self._readers[shard.id] = (stop, reader, True)
         return Found(first, stop if until is None else min(stop, until), gap)
 
     def _counted(self, reader: ShardReader, answer: Answer, position: int, bounds: Bounds) -> tuple[int, Answer, bool]:
@@ -179,7 +183,7 @@ class Search:
 
     def peek(self, shard: ListedShard, position: int) -> Peek:
         """The record that comes next at this position."""
-        answer = self._first_records(self._open(shard.id, of_position(position, shard.begin)), 1, position)
+        answer, _ = self._first_records(self._open(shard.id, of_position(position, shard.begin)), 1, position)
         records = [each for each in answer.records if each.number >= position]
         if not records:
             return Peek(None, None, answer.behind, answer.over)
@@ -219,18 +223,26 @@ class Search:
     def _since(self, shard: str, seconds: float, limit: int) -> Answer | None:
         """The first records from that time on; None if Kinesis says that it has not come yet."""
         try:
-            return self._first_records(self._open(shard, (since(seconds) if seconds > 0 else BEGINNING,)), limit, 0)
+            reader = self._open(shard, (since(seconds) if seconds > 0 else BEGINNING,))
+            answer, _ = self._first_records(reader, limit, 0, EMPTY_IN_SEARCH)
         except NumberError:
             return None
+        if answer.behind and not answer.over and not answer.records:
+            raise KinesisUnavailableError(f"shard {shard}: {EMPTY_IN_SEARCH} answers without records, though some follow")
+        return answer
 
-    def _first_records(self, reader: ShardReader, limit: int, position: int) -> Answer:
-        """The first answer that has a record at or after the position, or is the last one for now."""
-        answer = self._ask(reader, limit)
-        for _ in range(EMPTY_ANSWERS):
-            if answer.over or not answer.behind or (answer.records and answer.records[-1].number >= position):
+    def _first_records(
+        self, reader: ShardReader, limit: int, position: int, empty: int = EMPTY_ANSWERS
+    ) -> tuple[Answer, int | None]:
+        """The first answer with a record at or after the position, or the last one for now; and the first number seen."""
+        answer, seen = self._ask(reader, limit), None
+        for left in range(empty, -1, -1):
+            if seen is None and answer.records:
+                seen = answer.records[0].number
+            if not left or answer.over or not answer.behind or (answer.records and answer.records[-1].number >= position):
                 break
             answer = self._ask(reader, limit)
-        return answer
+        return answer, seen
 
     def _open(self, shard: str, starts: tuple[Start, ...]) -> ShardReader:
         return ShardReader(self._kinesis, shard, starts)

@@ -130,6 +130,8 @@ class KinesisPlanner:
                 wanted,
                 lambda shard: self._service.next(listed[shard], wanted[shard], Bounds(NO_BOUND, records=1, until=ends[shard])),
             )
+            if missing := [shard for shard, each in found.items() if each is None]:
+                raise KinesisUnavailableError(f"shard {missing[0]} has records before {ends[missing[0]]}, and none is answered")
             return KinesisOffsets(
                 self._stream().source_id,
                 {shard: ShardOffsets(each.first, ends[shard]) for shard, each in found.items() if each is not None},
