@@ -111,6 +111,7 @@ def test_a_group_of_python_consumers_grows_shrinks_loses_its_sink_and_a_consumer
         two.await_calm(each(two, 2, 3))
         two.change({"replicas": 2})
         two.await_calm(each(two, 3, 2))
+        two.until("has two pods", lambda: two.runs().keys() == each(two, 3, 2).keys(), 60, every=0.5)
         outage(two, 5.0)
         two.await_read_since(time.time(), {f"{two.name}-{ordinal}" for ordinal in range(2)})
         assert repeated(two.reads()) == [], "what moves cleanly, and what fails, is processed once"
