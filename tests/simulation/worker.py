@@ -6,11 +6,9 @@ written once the program has put them into its sink. What it draws is from a str
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,13 +17,13 @@ from shardherd.consumer.ports import Coordinator
 from shardherd.core.model.nouns import Heartbeat, HeartbeatReply, Leave, Offset, Phase, ShardId
 from shardherd.source.decoding.record_columns import schema_of
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
-from shardherd.worker.crew import Call, CancelledInCrewError
 from shardherd.worker.fetched import Part
 from shardherd.worker.options import LEAST, Options
 from shardherd.worker.processor import AsyncCheckpoint, Checkpoint
 from shardherd.worker.records import COLUMNS, Record
 from shardherd.worker.stream import Wanted
 from shardherd.worker.worker import Processing
+from tests.harness.loop_crew import LoopCrew
 from tests.simulation.history_entries import BrokenError
 from tests.simulation.plain import PlainRun
 from tests.simulation.programs import KINDS, Book
@@ -36,6 +34,8 @@ SIZE = 512 * 1024
 WAITING = (LEAST // 2 + 4 * 1024 * 1024) // SIZE
 """Most records of a shard that may wait to be processed: all of the memory for what waits, and one Fetch."""
 
+CALLED_AFTER = 0.05
+"""Seconds after which a function that was given to the crew runs: Fetches take a moment."""
 
 MANY = 1000
 
@@ -47,47 +47,6 @@ def _records(source: str, thousands: int) -> pa.RecordBatch:
         {"offset": at, "key": None, "value": source.encode(), "timestamp": 0, "headers": None} for at in range(thousands * MANY)
     ]
     return pa.RecordBatch.from_pylist(rows, schema=schema_of(COLUMNS))
-
-
-class Crew:
-    """Runs the program on the loop of its process: functions run when they are called, Fetches take a moment."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def call(self, work: Callable[[], Any]) -> Call:
-        ended: asyncio.Future[Any] = self._loop.create_future()
-
-        def run() -> None:
-            if ended.cancelled():
-                return
-            try:
-                ended.set_result(work())
-            except Exception as error:  # noqa: BLE001 - as a crew of threads does
-                ended.set_exception(error)
-                ended.exception()
-
-        self._loop.call_later(0.05, run)
-        return Call(ended)
-
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Call:
-        task = self._loop.create_task(work())
-        ended: asyncio.Future[Any] = self._loop.create_future()
-
-        def done(_: object) -> None:
-            error = CancelledInCrewError("it was cancelled") if task.cancelled() else task.exception()
-            if error is None:
-                ended.set_result(task.result())
-            else:
-                ended.set_exception(error)
-                ended.exception()
-
-        task.add_done_callback(done)
-
-        def cancel() -> None:
-            task.cancel()
-
-        return Call(ended, cancel)
 
 
 class Phased:
@@ -137,7 +96,8 @@ class WorkerRun(PlainRun):
             bad_records="dead-letter" if buries else "hold",
             dead_letters="graveyard" if buries else "",
         )
-        self.processing = Processing(lambda: KINDS[self.kind](self), self, Crew(self.process.loop), self.options, self, self)
+        crew = LoopCrew(lambda _: CALLED_AFTER, self.process.loop)
+        self.processing = Processing(lambda: KINDS[self.kind](self), self, crew, self.options, self, self)
         self._consumer = AsyncConsumer(
             Phased(self._client, self),
             run.consumer,

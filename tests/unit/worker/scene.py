@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ import pyarrow as pa
 from shardherd.client.consumer import AsyncConsumer
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding.record_columns import schema_of
-from shardherd.worker.crew import Call, CancelledInCrewError
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.fetched import Part
 from shardherd.worker.listener import AnyListener
@@ -24,6 +23,7 @@ from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, AsyncProce
 from shardherd.worker.records import COLUMNS, Record, Records
 from shardherd.worker.stream import Wanted
 from shardherd.worker.worker import Processing
+from tests.harness.loop_crew import LoopCrew
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, simulate
 
 FETCH = 0.01
@@ -84,43 +84,11 @@ class Logs:
         return part(shard, wanted.position, found, max(next_, wanted.position), end, self.size * len(found))
 
 
-class AtOnce:
+class AtOnce(LoopCrew):
     """A crew without threads: functions run when they are called, Fetches after FETCH seconds, coroutines on the same loop."""
 
-    def call(self, work: Callable[[], Any]) -> Call:
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Any] = loop.create_future()
-
-        def run() -> None:
-            if ended.cancelled():
-                return
-            try:
-                ended.set_result(work())
-            except Exception as error:  # noqa: BLE001 - as a crew of threads does
-                ended.set_exception(error)
-                ended.exception()
-
-        loop.call_later(FETCH if "fetch" in repr(work) else 0.0, run)
-        return Call(ended)
-
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Call:
-        task = asyncio.ensure_future(work())
-        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(_: object) -> None:
-            error = CancelledInCrewError("it was cancelled") if task.cancelled() else task.exception()
-            if error is not None:
-                ended.set_exception(error)
-                ended.exception()
-            else:
-                ended.set_result(task.result())
-
-        task.add_done_callback(done)
-
-        def cancel() -> None:
-            task.cancel()
-
-        return Call(ended, cancel)
+    def __init__(self) -> None:
+        super().__init__(lambda work: FETCH if "fetch" in repr(work) else 0.0)
 
 
 class Program:
