@@ -99,6 +99,7 @@ RUN --mount=type=cache,target=/var/cache/objects \
  && cp -R /var/cache/objects /opt/venv/lib/python3.11/site-packages/shardherd/source/compiled/
 COPY docker/driver-entrypoint.sh /opt/shardherd/
 COPY spark_apps/clicks-python /opt/shardherd/apps/clicks-python
+COPY spark_apps/orders-kinesis /opt/shardherd/apps/orders-kinesis
 USER 10001:10001
 WORKDIR /home/shardherd
 ENTRYPOINT ["/usr/bin/tini", "--", "/opt/shardherd/driver-entrypoint.sh"]

@@ -128,7 +128,7 @@ bench-source: venv ## Our source against Spark's own Kafka source (ROWS=16000000
 	@$(PY) -m benchmarks.source --rows $(ROWS)
 
 .PHONY: bench-kinesis
-bench-kinesis: venv ## Reading a shard of Kinesis against boto3's plain loop, and against what AWS allows.
+bench-kinesis: venv ## Reading a shard of Kinesis against boto3's plain loop and what AWS allows; what a coordinator asks.
 	@$(PY) -m benchmarks.kinesis
 
 .PHONY: bench-sinks

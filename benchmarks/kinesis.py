@@ -1,4 +1,4 @@
-"""Reading one shard of Kinesis: what it costs beside boto3's plain loop, and how near it comes to what AWS allows.
+"""Kinesis: what reading a shard costs beside boto3's plain loop, how near it comes to what AWS allows; what a coordinator asks.
 
 The service is played, in a process of its own; the processor's time is that of the reader alone. Both sides turn records into
 the same Arrow columns, and take turns. Run as `python -m benchmarks.kinesis`.
@@ -9,8 +9,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
 import boto3
 import pyarrow as pa
@@ -23,8 +27,14 @@ from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Search
 from tests.harness.kinesis import REGION, open_writer, put
+from tests.harness.kinesis_group import KinesisGroup
 
-STREAM, LARGE = "bench", "bench-large"
+STREAM, LARGE, WIDE = "bench", "bench-large", "bench-wide"
+SHARDS = 1000
+CALLS = 31.0
+"""Calls a second that the documentation says are the most of a coordinator with so many shards."""
+LASTS = 60.0
+"""Seconds for which they are counted."""
 COLUMNS = ("key", "value", "sequenceNumber", "timestamp")
 NO_LIMITS = 1e12
 LARGE_RECORDS, LARGE_SIZE = 6000, 2000
@@ -114,7 +124,40 @@ def measured(url: str, records: int, size: int) -> list[Row]:
     rate = LARGE_RECORDS * LARGE_SIZE / (time.monotonic() - began) / 1e6
     # The first answers wait for nothing: it may be a little more than the limit.
     rows.append(Row("one shard, within its limits", rate, BYTES / 1e6, goal=0.9, unit="MB/s", more_is_better=True))
+    calls = coordinator_calls(url)
+    said = ", ".join(f"{name} {count / LASTS:.1f}" for name, count in sorted(calls.items()))
+    rows.append(
+        Row(f"calls a second of a coordinator, {SHARDS:,} shards", calls.total() / LASTS, CALLS, 1.0, "calls", note=said)
+    )
     return rows
+
+
+class _Service:
+    """What a played group needs of the service."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client = open_writer(url)
+
+
+def coordinator_calls(url: str) -> Counter[str]:
+    """How often a coordinator calls Kinesis within LASTS seconds, by operation: its group has positions of all shards."""
+    service: Any = _Service(url)
+    service.client.create_stream(StreamName=WIDE, ShardCount=SHARDS)
+    counted: Counter[str] = Counter()
+    lock, asked = threading.Lock(), Kinesis.call
+
+    def call(kinesis: Kinesis, operation: str, **arguments: Any) -> dict[str, Any]:
+        with lock:
+            counted[operation] += 1
+        return asked(kinesis, operation, **arguments)
+
+    with mock.patch.object(Kinesis, "call", call), KinesisGroup(service, WIDE, discovery=1.0):
+        with lock:
+            counted.clear()
+        time.sleep(LASTS)
+        with lock:
+            return Counter(counted)
 
 
 def planned(kinesis: Kinesis, shard: ListedShard) -> ShardRecords:

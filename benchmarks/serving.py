@@ -29,7 +29,7 @@ from shardherd.adapters.memory import (
     MemoryOwnership,
     MemoryTokens,
 )
-from shardherd.cli import GC_THRESHOLDS, watched
+from shardherd.cli.operator_process import GC_THRESHOLDS, watched
 from shardherd.clock import SystemClock
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters

@@ -27,6 +27,8 @@ LINT = {
     "import contracts": ["lint-imports", "--no-logo"],
 }
 PREPARE = ["-m", "dev.cluster", "everything"]
+BESIDE = ("tests/integration/local", "tests/integration/spark,tests/e2e")
+"""Of the slow tiers, what runs in two processes beside the rest, which takes as long as each of them."""
 
 
 def tool(name: str) -> str:
@@ -67,8 +69,9 @@ def building() -> Iterator[None]:
 
 
 def tests() -> int:
-    """All tiers in one run of pytest; its exit code. A signal to end is handed on, and the tests clean up after themselves."""
-    command = [sys.executable, "-m", "pytest", "--no-skips", "--durations=15", "tests"]
+    """All tiers in one run of pytest, with more processes beside it; its exit code. A signal to end is handed on to it."""
+    beside = [option for folders in BESIDE for option in ("--beside", folders)]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.harness.beside", *beside, "--no-skips", "--durations=15", "tests"]
     process = subprocess.Popen(command, cwd=ROOT)
 
     def hand_on(number: int, _frame: FrameType | None) -> None:

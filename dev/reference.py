@@ -106,9 +106,9 @@ def columns_table() -> str:
 
 def kinesis_options_table() -> str:
     """Every option of a query that reads Kinesis."""
-    rows = ["| option | stream | batch | default | meaning |", "|---|---|---|---|---|"]
+    rows = ["| option | by itself | batch | in a group | default | meaning |", "|---|---|---|---|---|---|"]
     for option in KINESIS_OPTIONS:
-        where = " | ".join("yes" if mode in option.modes else "" for mode in (Mode.STREAM, Mode.BATCH))
+        where = " | ".join("yes" if mode in option.modes else "" for mode in (Mode.STREAM, Mode.BATCH, Mode.GROUP))
         rows.append(f"| `{option.name}` | {where} | {option.default} | {option.meaning} |")
     return "\n".join(rows)
 

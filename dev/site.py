@@ -29,11 +29,14 @@ BESIDE: Mapping[str, str] = {
     "benchmarks/README.md": "benchmarks.md",
     "spark_apps/clickstream/README.md": "clickstream.md",
     "spark_apps/clicks-python/README.md": "clicks-python.md",
+    "spark_apps/orders-kinesis/README.md": "orders-kinesis.md",
     "spark_apps/outbox/README.md": "outbox.md",
     "spark_apps/sessions/README.md": "sessions.md",
     "spark_apps/joins/README.md": "joins.md",
     "spark_apps/enrich/README.md": "enrich.md",
     "spark_apps/lakehouse/README.md": "lakehouse.md",
+    "spark_apps/running/README.md": "running.md",
+    "spark_apps/countdown/README.md": "countdown.md",
 }
 """Pages outside of docs/, by their path in the repository, and what they are called in the site."""
 FROM: Mapping[str, str] = {name: path for path, name in BESIDE.items()}

@@ -119,6 +119,8 @@ class Consumer:
     goes_on_in: float = 0.0
     state_lost: tuple[int, ...] = ()
     gauges: tuple[Gauge, ...] = ()
+    given_up: dict[ShardId, int] = field(default_factory=dict)
+    """Epochs that it gave up, and does not take again, as `core.consumer.ledger`."""
 
     def heartbeat(self) -> Heartbeat:
         """The next heartbeat."""
@@ -149,7 +151,13 @@ class Consumer:
         self.revision = reply.revision
         confirmed = {each.shard: each.owner_epoch for each in reply.confirmed}
         kept = {shard: epoch for shard, epoch in self.held.items() if shard in self.busy and shard not in confirmed}
-        self.held = confirmed | kept
+        taken = {
+            shard: epoch
+            for shard, epoch in confirmed.items()
+            if self.held.get(shard) == epoch or epoch > self.given_up.get(shard, 0)
+        }
+        self.given_up |= {shard: epoch for shard, epoch in self.held.items() if shard not in taken | kept}
+        self.held = taken | kept
 
 
 class Play:
@@ -356,6 +364,7 @@ def copied(state: State) -> State:
     twin.moving = {consumer: dict(shards) for consumer, shards in state.moving.items()}
     twin.incoming = {consumer: dict(shards) for consumer, shards in state.incoming.items()}
     twin.children = dict(state.children)
+    twin.below_low = dict(state.below_low)
     twin._order, twin._interned = state._order, state._interned
     twin.restored_at = state.restored_at
     return twin

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,6 +19,7 @@ from tests.harness.kinesis_fixtures import _kinesis, kinesis
 from tests.harness.long import REASON
 from tests.harness.objects import FOLDER
 from tests.harness.postgresql import postgresql
+from tests.harness.tiers import pytest_collection_modifyitems, pytest_runtest_logreport, pytest_runtest_setup
 
 __all__ = [
     "_instance",
@@ -33,6 +33,9 @@ __all__ = [
     "names",
     "node_cluster",
     "postgresql",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_logreport",
+    "pytest_runtest_setup",
     "tell",
     "trio",
 ]
@@ -44,7 +47,6 @@ settings.load_profile("shardherd")
 # What one checkout has compiled another one of the same sources need not.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(FOLDER))
 
-TIERS = ("unit", "property", "simulation", "contract", "integration", "chart", "e2e")
 ALLOWED_SKIPS = (REASON,)
 
 
@@ -67,28 +69,6 @@ def _signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def tier_of(item: pytest.Item) -> int:
-    """Position of a test's tier; -1 for a test outside of them."""
-    parts = item.path.relative_to(Path(__file__).parent).parts
-    return TIERS.index(parts[0]) if parts[0] in TIERS else -1
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=tier_of)
-
-
-class TierGate:
-    """Remembers the tier of the first failure."""
-
-    failed: int | None = None
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if TierGate.failed is not None and tier_of(item) > TierGate.failed:
-        item.session.shouldfail = f"tests of tier {TIERS[TierGate.failed]!r} failed: the later tiers were not run"
-        pytest.fail(str(item.session.shouldfail), pytrace=False)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
@@ -97,6 +77,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         if reason not in ALLOWED_SKIPS:
             report.outcome = "failed"
             report.longrepr = f"skipped, and that is not allowed here: {reason}"
-    if report.failed and TierGate.failed is None:
-        TierGate.failed = tier_of(item)
     return report

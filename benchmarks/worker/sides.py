@@ -1,6 +1,7 @@
-"""One side of `bench-worker` as a process: reads a whole topic with a trivial handler, and prints what that took as JSON.
+"""One side of `bench-worker` as a process: reads a topic with a trivial handler, and prints what that took as JSON.
 
-Run by `__main__`, the peers in the environment of the benchmarks. A side must not import what another one needs.
+Run by `__main__`, the peers in the environment of the benchmarks. A side must not import what another one needs. Ours finds its
+group in the environment, as in a pod.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 BATCH = 500
 """Records of one batch: what Kafka's consumers take at a time by default."""
+
+READY = "ready"
+"""What a side that is to be written for says once it reads."""
 
 
 class Count:
@@ -50,24 +55,84 @@ class Count:
         }
 
 
-def worker(servers: str, topic: str, partitions: int, count: Count, handle: Callable[[Any], int], batch: int) -> None:
-    """Ours, in a group that is played in this process."""
-    from shardherd.testing.group import PlayedGroup
+class Latencies:
+    """How long each record took from its producer to its handler; the first ones, in which all become warm, do not count."""
+
+    def __init__(self, wanted: int, warm: int) -> None:
+        self._left, self._warm = wanted + warm, warm
+        self._found: list[int] = []
+        self._lock = threading.Lock()
+        self.all = threading.Event()
+
+    def record(self, value: bytes) -> None:
+        """A record came to its handler now."""
+        took = time.monotonic_ns() - int(value[:20])
+        with self._lock:
+            self._left -= 1
+            if self._warm > 0:
+                self._warm -= 1
+            else:
+                self._found.append(took)
+            if self._left == 0:
+                self.all.set()
+
+    def report(self) -> dict[str, float]:
+        """Percentiles in milliseconds, and the memory of a consumer that has nothing to do."""
+        time.sleep(REST)
+        found = sorted(self._found)
+        kib = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
+        return {
+            "p50": found[len(found) // 2] / 1e6,
+            "p99": found[len(found) * 99 // 100] / 1e6,
+            "longest": found[-1] / 1e6,
+            "rest": kib / 1024,
+        }
+
+
+REST = 2.0
+"""Seconds without a record before the memory of a consumer at rest is looked at."""
+
+
+def worker(
+    servers: str,
+    partitions: int,
+    process: Callable[[Any], None],
+    batch: int,
+    all_: threading.Event,
+    report: Callable[[], dict[str, float]],
+) -> dict[str, float]:
+    """Ours, until it has had all; what there is to report while it still holds its shards."""
     from shardherd.worker import Checkpoint, Options, Processor, Records, Worker
 
-    class Counts(Processor):
-        def process(self, records: Records, checkpoint: Checkpoint) -> None:  # noqa: ARG002 - a processor has it
-            began = time.perf_counter()
-            count.batch(len(records), handle(records), began)
+    held = []
 
-    with PlayedGroup(shards=partitions, topic=topic) as group:
-        where = group.environment("played-0")
-        ours = Worker(Counts, environment=where, bootstrap=servers, options=Options(batch_size=batch, threads=1))
-        thread = threading.Thread(target=ours.run)
-        thread.start()
-        count.all.wait(600)
-        ours.shutdown()
-        thread.join()
+    class Calls(Processor):
+        def initialize(self, shard: str) -> None:
+            held.append(shard)
+            if len(held) == partitions:
+                print(READY, flush=True)
+
+        def process(self, records: Records, checkpoint: Checkpoint) -> None:  # noqa: ARG002 - a processor has it
+            process(records)
+
+    ours = Worker(Calls, bootstrap=servers, options=Options(batch_size=batch, threads=1))
+    thread = threading.Thread(target=ours.run)
+    thread.start()
+    all_.wait(600)
+    found = report()
+    ours.shutdown()
+    thread.join()
+    return found
+
+
+def counting(count: Count, handle: Callable[[Any], int]) -> Callable[[Any], None]:
+    """What our processor does with a batch, to be counted."""
+
+    def process(records: Any) -> None:
+        began = time.perf_counter()
+        count.batch(len(records), handle(records), began)
+
+    return process
 
 
 def one_by_one(records: Any) -> int:
@@ -100,6 +165,23 @@ def confluent(servers: str, topic: str, partitions: int, count: Count) -> None:
             size += len(message.value())
         if messages:
             count.batch(len(messages), size, began)
+    consumer.close()
+
+
+def confluent_latency(servers: str, topic: str, partitions: int, found: Latencies) -> None:
+    """Record by record: `consume()` would wait for a whole batch, or for its time to be over."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    print(READY, flush=True)
+    while not found.all.is_set():
+        message = consumer.poll(1.0)
+        if message is not None:
+            if message.error():
+                raise RuntimeError(message.error())
+            found.record(message.value())
+    print(json.dumps(found.report()), flush=True)
     consumer.close()
 
 
@@ -147,15 +229,46 @@ def _values(records: int) -> Iterator[bytes]:
         )
 
 
+def produce_slowly(servers: str, topic: str, partitions: int, records: int) -> None:
+    """RATE records of 100 bytes a second, each with the time at which it was given to the producer."""
+    from confluent_kafka import Producer
+
+    # By default librdkafka sends each record as a request of its own, however many are under way: the broker would be measured.
+    settings = {"bootstrap.servers": servers, "linger.ms": 0, "max.in.flight.requests.per.connection": 5}
+    producer, begun = Producer(settings), time.monotonic()
+    for number in range(records):
+        while (left := begun + number / RATE - time.monotonic()) > 0:
+            producer.poll(min(left, 0.001))
+        producer.produce(topic, b"%020d%080d" % (time.monotonic_ns(), number), partition=number % partitions)
+    producer.flush()
+
+
+RATE = 1000
+WARM = 2000
+
+
 def main(side: str, servers: str, topic: str, partitions: int, records: int) -> None:
-    count = Count(records)
-    if side == "produce":
-        produce(servers, topic, partitions, records)
+    """See __main__. The side with what it reads, and how many records."""
+    if side.startswith("produce"):
+        {"produce": produce, "produce-slowly": produce_slowly}[side](servers, topic, partitions, records)
         return
+    if side.startswith("latency"):
+        late = Latencies(records - WARM, WARM)
+        if side == "latency-ours":
+
+            def each(records: Any) -> None:
+                for record in records:
+                    late.record(record.value)
+
+            print(json.dumps(worker(servers, partitions, each, BATCH, late.all, late.report)), flush=True)
+        else:
+            confluent_latency(servers, topic, partitions, late)
+        return
+    count = Count(records)
     if side == "ours":
-        worker(servers, topic, partitions, count, one_by_one, BATCH)
+        worker(servers, partitions, counting(count, one_by_one), BATCH, count.all, count.report)
     elif side == "arrow":
-        worker(servers, topic, partitions, count, as_arrow, 100_000)
+        worker(servers, partitions, counting(count, as_arrow), 100_000, count.all, count.report)
     else:
         {"confluent": confluent, "kafka-python": kafka_python}[side](servers, topic, partitions, count)
     print(json.dumps(count.report()), flush=True)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dev.cluster import certificates, daemons, probes, tokens
@@ -129,6 +130,13 @@ class KafkaTrio:
     def signal(self, node: int, number: signal.Signals) -> None:
         """Send SIGSTOP or SIGCONT to a broker."""
         self._processes[node].send_signal(number)
+
+    def await_topic(self, topic: str) -> None:
+        """Wait until every broker that runs knows a topic: one that was made is known to each of them at another time."""
+        for node in self.running():
+            port = self._ports[node].listeners["PLAINTEXT"]
+            known = partial(probes.topic_known, HOST, port, topic)
+            wait_for(f"topic {topic!r} at broker {node}", known, self.log(node), STOP_TIMEOUT)
 
     def running(self) -> list[int]:
         return sorted(self._processes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import ssl
@@ -71,18 +72,49 @@ class ApiServer:
 
 def broker_ready(host: str, port: int, members: int = 1) -> str | None:
     """Whether a Kafka broker answers a metadata request and knows of so many members of its cluster."""
-    client = b"probe"
-    request = struct.pack(">hhih", METADATA, 1, 1, len(client)) + client + struct.pack(">i", 0)
     try:
-        with socket.create_connection((host, port), timeout=2.0) as connection:
-            connection.settimeout(5.0)
-            connection.sendall(struct.pack(">i", len(request)) + request)
-            stream = connection.makefile("rb")
-            (size,) = struct.unpack(">i", _exactly(stream.read(4), 4))
-            _, brokers = struct.unpack(">ii", _exactly(stream.read(size), 8)[:8])
+        answer = _metadata(host, port, 1, struct.pack(">i", 0))
+        (brokers,) = struct.unpack(">i", _exactly(answer, 4)[:4])
     except OSError as error:
         return f"{host}:{port}: {error}"
     return None if brokers >= members else f"the broker knows of {brokers} members of its cluster, not of {members} yet"
+
+
+def topic_known(host: str, port: int, topic: str) -> str | None:
+    """Whether this broker knows a topic, whatever others do."""
+    name = topic.encode()
+    # The topic, which is not to be made by asking for it.
+    asked = struct.pack(">ih", 1, len(name)) + name + b"\0"
+    try:
+        answer = io.BytesIO(_metadata(host, port, 4, asked))
+        _, brokers = struct.unpack(">ii", _exactly(answer.read(8), 8))
+        for _ in range(brokers):
+            answer.read(4)
+            _skip_text(answer)
+            answer.read(4)
+            _skip_text(answer)
+        _skip_text(answer)
+        *_, error = struct.unpack(">iih", _exactly(answer.read(10), 10))
+    except OSError as unreachable:
+        return f"{host}:{port}: {unreachable}"
+    return None if not error else f"the broker answers for topic {topic!r} with error {error}"
+
+
+def _metadata(host: str, port: int, version: int, asked: bytes) -> bytes:
+    """What a broker answers to a metadata request of this version, after the header."""
+    client = b"probe"
+    request = struct.pack(">hhih", METADATA, version, 1, len(client)) + client + asked
+    with socket.create_connection((host, port), timeout=2.0) as connection:
+        connection.settimeout(5.0)
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        stream = connection.makefile("rb")
+        (size,) = struct.unpack(">i", _exactly(stream.read(4), 4))
+        return _exactly(stream.read(size), size)[4:]
+
+
+def _skip_text(answer: io.BytesIO) -> None:
+    (length,) = struct.unpack(">h", _exactly(answer.read(2), 2))
+    answer.read(max(0, length))
 
 
 def _exactly(data: bytes, least: int) -> bytes:

@@ -379,6 +379,18 @@ class GroupObjects:
     logs: Mapping[str, str] = field(default_factory=dict)
 
 
+class Namespaces(Protocol):
+    """The namespaces that a label selector chooses. Every call raises as those of `Cluster`."""
+
+    async def chosen(self) -> tuple[frozenset[str], int]:
+        """All that match now, and the version of the cluster at which they did. Events of namespaces have one, too."""
+        ...
+
+    async def groups(self, namespace: str) -> tuple[str, ...]:
+        """The names of the ConsumerGroups that are in a namespace now."""
+        ...
+
+
 class Cluster(Protocol):
     """What the controller reads and writes of Kubernetes. Every call raises ClusterUnavailableError or ClusterRefusedError."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardherd.core.model import selectors
+
 
 class SettingsError(Exception):
     """A variable of the environment is missing or wrong. The message names it, its value and the remedy."""
@@ -129,6 +131,8 @@ class Settings:
     resync_interval: seconds after which a group is compared with the cluster although nothing happened. Default 300: only lost
     watch events and edits by hand need it.
     watch_namespaces: namespaces whose groups are served. Default none named, which means all.
+    watch_namespace_selector: in place of names, a label selector: the groups of every namespace that it matches now are served.
+    Default empty: no namespace is watched, and no right to it is needed.
     own_aws_identity: whether groups that name no access key of AWS are served with the operator's own identity. Default false.
     page_port: where the read-only page is served. Default 0: nowhere, as it is shown to whoever reaches the port.
     """
@@ -140,6 +144,7 @@ class Settings:
     discovery_interval: float = 1.0
     resync_interval: float = 300.0
     watch_namespaces: tuple[str, ...] = ()
+    watch_namespace_selector: str = ""
     tls: TlsSettings = TlsSettings()
     own_aws_identity: bool = False
     page_port: int = 0
@@ -195,6 +200,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         discovery_interval=read.seconds("SHARDHERD_DISCOVERY_INTERVAL_S", 1.0),
         resync_interval=read.seconds("SHARDHERD_RESYNC_INTERVAL_S", 300.0),
         watch_namespaces=read.names("SHARDHERD_WATCH_NAMESPACES"),
+        watch_namespace_selector=read.selector("SHARDHERD_WATCH_NAMESPACE_SELECTOR"),
         own_aws_identity=read.choice("SHARDHERD_OWN_AWS_IDENTITY", "false", ("true", "false")) == "true",
         tls=tls,
         page_port=read.port("SHARDHERD_PAGE_PORT", 8082) if environment.get("SHARDHERD_PAGE_PORT", "").strip() else 0,
@@ -205,6 +211,11 @@ def load(environment: Mapping[str, str]) -> Settings:
             f"SHARDHERD_LEASE_RETRY_S ({lease.retry:g}) < SHARDHERD_LEASE_RENEW_DEADLINE_S ({lease.renew_deadline:g}) < "
             f"SHARDHERD_LEASE_DURATION_S ({lease.duration:g}) does not hold: a leader must give up before another may take "
             "over; use for example 2, 10 and 15"
+        )
+    if settings.watch_namespace_selector and settings.watch_namespaces:
+        raise SettingsError(
+            f'SHARDHERD_WATCH_NAMESPACE_SELECTOR is "{settings.watch_namespace_selector}" and SHARDHERD_WATCH_NAMESPACES names'
+            f" {', '.join(settings.watch_namespaces)}: namespaces are chosen by their labels or by name, set one of the two"
         )
     if settings.api.token_check == "keys" and not settings.watch_namespaces:
         raise SettingsError(
@@ -283,6 +294,15 @@ class _Reader:
         if not value.startswith(("http://", "https://")):
             raise SettingsError(f'{name} is "{value}": use a URL that begins with http:// or https://')
         return value.rstrip("/")
+
+    def selector(self, name: str) -> str:
+        value = self.text(name, "")
+        try:
+            if value:
+                selectors.parse(value)
+        except selectors.SelectorError as error:
+            raise SettingsError(f'{name} is "{value}": {error}') from error
+        return value
 
     def names(self, name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.environment.get(name, "").split(",") if part.strip())

@@ -1,7 +1,7 @@
 """Joins orders and payments, of two topics, by their keys, and appends what fits to a Delta table, each pair once.
 
-Arguments: which join (`window`, `interval` or `co-group`), the table, and the two topics. Records are JSON: a number, and the
-time of the event.
+Arguments: which join (`window`, `sliding`, `session`, `interval` or `co-group`), the table, and the two topics. Records are
+JSON: a number, and the time of the event.
 """
 
 import json
@@ -15,7 +15,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from shardherd.spark import run_cells, session
 from shardherd.spark.cells.build import Cell
 
-JOIN, TABLE, ORDERS, PAYMENTS = sys.argv[1:5]
 LATE = "1 second"
 
 
@@ -29,9 +28,29 @@ def read(cell: Cell, topic: str, name: str) -> DataFrame:
 
 def window_join(orders: DataFrame, payments: DataFrame) -> DataFrame:
     """Every pair of one key whose events are in the same second."""
-    left = orders.withColumn("window", F.window("order_time", "1 second"))
-    right = payments.withColumn("window", F.window("payment_time", "1 second"))
+    return _in_windows(orders, payments, "1 second")
+
+
+def sliding_join(orders: DataFrame, payments: DataFrame) -> DataFrame:
+    """Every pair of one key in 2 seconds, of which a new pair of seconds begins each second: once for each that it is in."""
+    return _in_windows(orders, payments, "2 seconds", "1 second")
+
+
+def _in_windows(orders: DataFrame, payments: DataFrame, length: str, slide: str | None = None) -> DataFrame:
+    left = orders.withColumn("window", F.window("order_time", length, slide))
+    right = payments.withColumn("window", F.window("payment_time", length, slide))
     return left.join(right, ["key", "window"]).select("key", "order", "payment")
+
+
+def session_join(orders: DataFrame, payments: DataFrame) -> DataFrame:
+    """Every pair of one key's session, which goes on until nothing of the key has come for 1.2 seconds.
+
+    Spark has such windows in aggregations alone: so the two are one stream, and the pairs are made of each session's lists.
+    """
+    session = F.session_window("time", "1200 milliseconds")
+    grouped = _either(orders, payments).groupBy("key", session).agg(_every("order"), _every("payment"))
+    first = grouped.select("key", F.explode("orders").alias("order"), "payments")
+    return first.select("key", "order", F.explode("payments").alias("payment"))
 
 
 def interval_join(orders: DataFrame, payments: DataFrame) -> DataFrame:
@@ -43,34 +62,50 @@ def interval_join(orders: DataFrame, payments: DataFrame) -> DataFrame:
 
 def co_group(orders: DataFrame, payments: DataFrame) -> DataFrame:
     """All orders and all payments of one key and second, also where one of the two is missing."""
-    nothing = F.lit(None).cast("long")
-    either = orders.select("key", "order", nothing.alias("payment"), F.col("order_time").alias("time")).unionByName(
-        payments.select("key", nothing.alias("order"), "payment", F.col("payment_time").alias("time"))
-    )
-
-    def every(name: str) -> Column:
-        return F.array_sort(F.collect_list(name)).alias(f"{name}s")
-
-    grouped = either.groupBy("key", F.window("time", "1 second")).agg(every("order"), every("payment"))
+    window = F.window("time", "1 second")
+    grouped = _either(orders, payments).groupBy("key", window).agg(_every("order"), _every("payment"))
     return grouped.select("key", F.col("window.start").cast("double").alias("second"), "orders", "payments")
 
 
-JOINS = {"window": window_join, "interval": interval_join, "co-group": co_group}
+def _either(orders: DataFrame, payments: DataFrame) -> DataFrame:
+    nothing = F.lit(None).cast("long")
+    return orders.select("key", "order", nothing.alias("payment"), F.col("order_time").alias("time")).unionByName(
+        payments.select("key", nothing.alias("order"), "payment", F.col("payment_time").alias("time"))
+    )
 
 
-def build(cell: Cell) -> DataStreamWriter:
-    def write(found: DataFrame, batch_id: int) -> None:
-        table, rows = DeltaTable(TABLE), found.toArrow()
-        # Of one cell, whoever holds it, batch ids go on: what was committed before is not committed again.
-        done = table.transaction_version(cell.id)
-        if rows.num_rows and (done is None or done < batch_id):
-            commit = CommitProperties(app_transactions=[Transaction(cell.id, batch_id)])
-            write_deltalake(table, rows, mode="append", commit_properties=commit)
-
-    joined = JOINS[JOIN](read(cell, ORDERS, "order"), read(cell, PAYMENTS, "payment"))
-    DeltaTable.create(TABLE, Schema.from_json(json.dumps(joined.schema.jsonValue())), mode="ignore")
-    return joined.writeStream.outputMode("append").foreachBatch(write)
+def _every(name: str) -> Column:
+    return F.array_sort(F.collect_list(name)).alias(f"{name}s")
 
 
-session()
-run_cells(build)
+JOINS = {
+    "window": window_join,
+    "sliding": sliding_join,
+    "session": session_join,
+    "interval": interval_join,
+    "co-group": co_group,
+}
+
+
+def main(join: str, place: str, orders: str, payments: str) -> None:
+    """Run it."""
+
+    def build(cell: Cell) -> DataStreamWriter:
+        def write(found: DataFrame, batch_id: int) -> None:
+            table, rows = DeltaTable(place), found.toArrow()
+            # Of one cell, whoever holds it, batch ids go on: what was committed before is not committed again.
+            done = table.transaction_version(cell.id)
+            if rows.num_rows and (done is None or done < batch_id):
+                commit = CommitProperties(app_transactions=[Transaction(cell.id, batch_id)])
+                write_deltalake(table, rows, mode="append", commit_properties=commit)
+
+        joined = JOINS[join](read(cell, orders, "order"), read(cell, payments, "payment"))
+        DeltaTable.create(place, Schema.from_json(json.dumps(joined.schema.jsonValue())), mode="ignore")
+        return joined.writeStream.outputMode("append").foreachBatch(write)
+
+    session()
+    run_cells(build)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

@@ -77,5 +77,13 @@ EVERYTHING: Json = {
 }
 """Values that turn on all that is off by default."""
 
+
+def selected(**selector: Any) -> Json:
+    """Values by which namespaces are chosen by their labels."""
+    return {"watchNamespaceSelector": selector}
+
+
+SELECTED = selected(matchLabels={"shardherd.dev/operator": "a"})
+
 ROLES_ONLY: Json = {"rbac": {"clusterRoles": False}, "watchNamespaces": ["shop"], "applicationNamespaces": ["shop"]}
 """An install by somebody who owns two namespaces and nothing of the cluster."""

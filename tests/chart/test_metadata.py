@@ -83,6 +83,17 @@ def test_an_older_kubernetes_is_refused(cluster: Cluster) -> None:
         ),
         ({"watchAllNamespaces": True, "kafkaCredentials": {"enabled": False}}, ["in ALL namespaces"], ["get Secrets"]),
         ({"applicationNamespaces": ["default"]}, ["a pod of theirs could become the operator"], []),
+        (
+            {"watchNamespaceSelector": {"matchLabels": {"shardherd.dev/operator": "a"}}},
+            [
+                'whose labels match "shardherd.dev/operator=a" (watchNamespaceSelector)',
+                "in every one, kube-system too, it may get Secrets by name",
+                'kubectl get namespaces -l "shardherd.dev/operator=a"',
+                "make it where you make a namespace",
+                "--all-namespaces",
+            ],
+            ["nowhere else", "name those of your groups in applicationNamespaces"],
+        ),
     ],
 )
 def test_who_has_installed_it_is_told_what_to_do_next(

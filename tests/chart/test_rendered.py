@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from dev.cluster import ClusterError
+from shardherd.core.model.selectors import parse
 from shardherd.settings import load
 from shardherd.telemetry import tracing
-from tests.chart.rendering import EVERYTHING, ROLES_ONLY, ROOT, Chart, Json
+from tests.chart.rendering import EVERYTHING, ROLES_ONLY, ROOT, SELECTED, Chart, Json, selected
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES: dict[str, Json] = {"default": {}, "everything": EVERYTHING, "roles-only": ROLES_ONLY}
@@ -308,11 +309,80 @@ def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
             "name the namespaces to serve in watchNamespaces and set watchAllNamespaces=false",
         ),
         ({"watchNamespaces": ["shop"], "watchAllNamespaces": True}, "leave watchNamespaces empty"),
+        (SELECTED | {"watchNamespaces": ["shop"]}, "chooses namespaces by their labels: leave watchNamespaces empty"),
+        (SELECTED | {"watchAllNamespaces": True}, "set it to false to have watchNamespaceSelector choose among them"),
+        (SELECTED | {"rbac": {"clusterRoles": False}}, "watchNamespaceSelector needs a ClusterRole"),
+        (SELECTED | {"rbac": {"create": False}, "watchAllNamespaces": True}, "watchAllNamespaces=true serves all namespaces"),
+        (selected(matchLabels={"team": "no/good"}), "watchNamespaceSelector/matchLabels/team"),
+        (selected(matchLabels={"team": 7}), "watchNamespaceSelector/matchLabels/team"),
+        (selected(matchLabels={"Example.com/team": "a"}), "watchNamespaceSelector/matchLabels"),
+        (selected(matchLabels={"x" * 64: "a"}), "watchNamespaceSelector/matchLabels"),
+        (selected(matchExpressions=[{"key": "team", "operator": "In"}]), "values"),
+        (selected(matchExpressions=[{"key": "team", "operator": "In", "values": []}]), "values"),
+        (selected(matchExpressions=[{"key": "team", "operator": "Exists", "values": ["a"]}]), "values"),
+        (selected(matchExpressions=[{"key": "team", "operator": "Gt", "values": ["1"]}]), "operator"),
+        ({"watchNamespaceSelector": {"team": "a"}}, "team"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(chart: Chart, values: Json, said: str) -> None:
     with pytest.raises(ClusterError, match=said):
         chart.text(values)
+
+
+def test_a_selector_is_given_to_the_operator_as_kubectl_takes_it(chart: Chart) -> None:
+    expressions = [
+        {"key": "team", "operator": "In", "values": ["red", "blue"]},
+        {"key": "size", "operator": "NotIn", "values": ["x", ""]},
+        {"key": "served", "operator": "Exists"},
+        {"key": "retired", "operator": "DoesNotExist", "values": []},
+    ]
+    values = selected(matchLabels={"shardherd.dev/operator": "a", "bare": ""}, matchExpressions=expressions)
+
+    def environment(values: Json | None) -> dict[str, str]:
+        (container,) = chart.one("Deployment", values=values)["spec"]["template"]["spec"]["containers"]
+        return {item["name"]: item.get("value", "from elsewhere") for item in container["env"]}
+
+    given = environment(values)
+    text = "bare=,shardherd.dev/operator=a,team in (red,blue),size notin (x,),served,!retired"
+    assert given["SHARDHERD_WATCH_NAMESPACE_SELECTOR"] == text
+    assert given["SHARDHERD_WATCH_NAMESPACES"] == ""
+    assert load(given).watch_namespace_selector == text
+    assert parse(text).matches({"bare": "", "shardherd.dev/operator": "a", "team": "red", "served": "yes"})
+    without = environment(None) | {"SHARDHERD_WATCH_NAMESPACE_SELECTOR": text, "SHARDHERD_WATCH_NAMESPACES": ""}
+    assert given == without, "it is all that differs"
+
+
+def test_a_selector_gives_the_rights_of_all_namespaces_and_reading_these(chart: Chart) -> None:
+    rules, everywhere = (
+        chart.one("ClusterRole", values=values)["rules"] for values in (SELECTED, {"watchAllNamespaces": True})
+    )
+    assert rules == [*everywhere, {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}]
+    assert [item["metadata"]["name"] for item in chart.render(SELECTED) if item["kind"] == "Role"] == ["shardherd-leader"]
+    assert [item for item in chart.render(SELECTED) if item["metadata"]["name"].startswith("shardherd-spark")] == []
+
+
+def test_with_a_selector_policies_hold_in_every_namespace_and_monitors_look_into_every_one(chart: Chart) -> None:
+    values = SELECTED | {"prometheus": {"podMonitor": {"enabled": True}}, "networkPolicy": {"enabled": True}}
+    rendered = chart.render(values)
+    bindings = {
+        item["metadata"]["name"]: item["spec"].get("matchResources")
+        for item in rendered
+        if item["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    beside = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "system"}}}
+    assert bindings == {
+        "shardherd-leader.system": beside,
+        "shardherd-state.system": None,
+        "shardherd-executors.system": None,
+    }
+    (monitor,) = [item for item in rendered if item["kind"] == "PodMonitor"]
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    (network,) = [item for item in rendered if item["kind"] == "NetworkPolicy"]
+    consumers = network["spec"]["ingress"][0]["from"][0]
+    assert consumers == {
+        "podSelector": {"matchLabels": {"shardherd.dev/role": "driver"}},
+        "namespaceSelector": SELECTED["watchNamespaceSelector"],
+    }
 
 
 def test_every_value_has_a_schema() -> None:

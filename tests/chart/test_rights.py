@@ -12,7 +12,7 @@ import yaml
 from dev.cluster import Cluster, ClusterError
 from shardherd.adapters.kubernetes.operators import LEADER_LABEL
 from tests.chart.installed import VERBS, Installed, Rights, install
-from tests.chart.rendering import EVERYTHING, ROLES_ONLY, Chart, Json
+from tests.chart.rendering import EVERYTHING, ROLES_ONLY, SELECTED, Chart, Json
 from tests.harness.cluster import Names
 from tests.harness.definition import RESOURCE
 from tests.integration.controller.bench import until
@@ -79,6 +79,12 @@ def by_default(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Install
 
 
 @pytest.fixture(scope="module")
+def selecting(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
+    """A release that chooses namespaces by their labels."""
+    yield from install(chart, cluster, names, SELECTED)
+
+
+@pytest.fixture(scope="module")
 def roles_only(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
     """A release without a ClusterRole."""
     yield from install(chart, cluster, names, ROLES_ONLY)
@@ -98,6 +104,12 @@ def test_by_default_it_may_do_nothing_where_no_groups_are_but_ask_whose_token_it
     assert by_default.may(account, by_default.elsewhere) == review
     assert by_default.may(account, "kube-system") == review
     assert by_default.may(account, "") == review
+
+
+def test_with_a_selector_it_may_do_everywhere_what_it_does_with_groups_and_read_namespaces(selecting: Installed) -> None:
+    account, always = f"{selecting.own}-shardherd", {"tokenreviews": "create", "namespaces": LOOK}
+    assert selecting.may(account, selecting.elsewhere) == together(GROUPS, always)
+    assert selecting.may(account, selecting.own) == together(GROUPS, always, OWN)
 
 
 def test_with_roles_only_it_may_do_nothing_elsewhere(roles_only: Installed) -> None:

@@ -190,17 +190,6 @@ REFUSED = [
         id="an endpoint that is no URL",
     ),
     pytest.param(
-        {**_kinesis(), "application": {}},
-        "spec.source.kinesis is read by programs that call the client of shardherd themselves: set spec.application.type to"
-        " Python",
-        id="Spark and Kinesis",
-    ),
-    pytest.param(
-        {**_kinesis(), **_python()},
-        "spec.source.kinesis is read by programs that call the client of shardherd themselves",
-        id="a processor and Kinesis",
-    ),
-    pytest.param(
         {**_kinesis(), "assignor": "Weighted"},
         "spec.assignor Weighted weighs shards by the records that positions count, and those of Kinesis count none: set Sticky",
         id="weights where nothing is counted",
@@ -683,6 +672,8 @@ REFUSED_NAMES = [
 
 ACCEPTED = [
     pytest.param(_kinesis(), id="a stream by name"),
+    pytest.param({**_kinesis(), **_python()}, id="a stream that a processor reads"),
+    pytest.param({**_kinesis(), "application": {}}, id="a stream that Spark reads"),
     pytest.param(
         _kinesis(
             streamName=None,

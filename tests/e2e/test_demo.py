@@ -1,4 +1,4 @@
-"""The main job, end to end: exactly what `make demo-cluster` does, and every line of its table."""
+"""The main job, end to end: what `make demo-cluster` does, of a shorter backlog, and every line of its table."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from tests.unit.test_documented import command
 
 pytestmark = pytest.mark.timeout(900)
 
+BACKLOG = 100_000
+"""A fifth of the demo's: to write and read the rest takes half a minute, and shows no more."""
 DASHBOARD = REPOSITORY / "charts" / "shardherd" / "files" / "dashboard.json"
 
 
 @pytest.fixture(scope="module")
 def story(installed: Lab) -> Story:
     """The whole story, told to its end."""
-    story = Story(ClusterPlace(installed, NAMESPACES))
+    place = ClusterPlace(installed, NAMESPACES)
+    place.backlog = BACKLOG
+    story = Story(place)
     for step in story.steps:
         step()
     return story
@@ -49,7 +53,7 @@ def test_the_demo_promises_what_matters(table: Table) -> None:
 
 
 def test_more_than_the_backlog_was_produced_and_shards_moved(table: Table) -> None:
-    assert number(table, "records produced") > 500_000
+    assert number(table, "records produced") > BACKLOG
     assert moved_as_promised(table)
 
 
@@ -66,7 +70,10 @@ def test_every_query_of_the_dashboard_shows_something(installed: Lab, table: Tab
     assert len(panels) > 20
 
     def empty(panel: dict[str, Any]) -> list[str]:
-        queries = [re.sub(r"\$(namespace|consumergroup)", ".*", target["expr"]) for target in panel["targets"]]
+        # What a panel hides while it is 0 has to be there all the same.
+        queries = [
+            re.sub(r"\$(namespace|consumergroup)", ".*", target["expr"]).removesuffix(" > 0") for target in panel["targets"]
+        ]
         return [query for query in queries if not answered(installed, query)]
 
     # Empty where nothing failed, nothing stands still, no value is typed, no consumer was measured at its full speed, and none

@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from dev.cluster.everything import time_left
 from dev.cluster.paths import cache
 from dev.demo.lab import Lab
 from dev.demo.report import Reporter
+from tests.harness.beside import say
 
 Tell = Callable[[str], None]
 
@@ -45,15 +47,7 @@ def names() -> Names:
 @pytest.fixture(scope="session")
 def tell(pytestconfig: pytest.Config) -> Tell:
     """Print a line on the terminal at once, past pytest's capturing: for what takes long."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
-
-    def to_terminal(line: str) -> None:
-        with capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.write_line(line)
-
-    return to_terminal
+    return partial(say, pytestconfig)
 
 
 @pytest.fixture(scope="session")

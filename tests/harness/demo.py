@@ -51,6 +51,7 @@ def moved_as_promised(table: Table) -> bool:
     """Whether as many shards moved as the story has move.
 
     Four to the third application, four away from the dead one, four back to it, and four away from it at scale-in. One consumer
-    may be a moment late at the first assignment; a drained one may not take shards back.
+    may be late at the first assignment, so that four more move to it from the other, which was given all eight. A drained one
+    may not take shards back: they would move twice.
     """
-    return 12 <= number(table, "shards moved, by the operator's metric") <= 19
+    return 12 <= number(table, "shards moved, by the operator's metric") <= 20

@@ -73,7 +73,10 @@ class KafkaLab:
             self._admin.close()
 
     def create(self, partitions: int = 1, *, on: tuple[int, ...] = (1, 2, 3), name: str = "", **configuration: str) -> str:
-        """A new topic; its partitions are on these brokers, the first of which leads. Returns its name."""
+        """A new topic; its partitions are on these brokers, the first of which leads. Returns its name.
+
+        All brokers that run know the topic when this returns.
+        """
         topic = name or f"topic-{uuid.uuid4().hex[:8]}"
         settings = {key.replace("_", "."): value for key, value in configuration.items()}
         assignments = {number: list(on) for number in range(partitions)}
@@ -84,6 +87,7 @@ class KafkaLab:
                 raise
             # Nobody else makes one of this name: a broker passed it on to the controller twice, as the first answer was lost.
             self.admin.wait_for_topics([topic])
+        self.trio.await_topic(topic)
         return topic
 
     def send(self, topic: str, partitions: int, count: int, *, size: int = 100, batch: int = 16384) -> None:

@@ -45,10 +45,12 @@ class Life:
 class PlayedKubelet(PlayedNode):
     """Runs the pods of a namespace's groups until it is closed.
 
-    `broken` are images whose pods never become ready, `missing` those that it cannot get. `ways` leads pods of these names to
-    the coordinator by another address. `end` says how many records a shard has; by default there is always one more. A pod that
-    was deleted and made again starts once `may_return` says so of its name and of when it was deleted (monotonic seconds). With
-    `save_interval` in seconds consumers read on while a checkpoint is under way or withheld, and send the next so much later.
+    `coordinator` is where consumers call; empty: each where its pod says. `broken` are images whose pods never become ready,
+    `missing` those that it cannot get. `ways` leads pods of these names to the coordinator by another address. `end` says how
+    many records a shard has; by default there is always one more. A pod that was deleted and made again starts once
+    `may_return` says so of its name and of when it was deleted (monotonic seconds). With `save_interval` in seconds consumers
+    read on while a checkpoint is under way or withheld, and send the next so much later. A consumer that ends by one of
+    `survives` is started again.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class PlayedKubelet(PlayedNode):
         end: Callable[[str], float] = lambda _: math.inf,
         may_return: Callable[[str, float], bool] = lambda _name, _since: True,
         save_interval: float = 0.0,
+        survives: tuple[type[ShardherdError], ...] = (),
     ) -> None:
         super().__init__(api, namespace)
         self.ranges: list[Range] = []
@@ -79,6 +82,7 @@ class PlayedKubelet(PlayedNode):
         self._end = end
         self._may_return = may_return
         self._save_interval = save_interval
+        self._survives = survives
         self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
 
     def _stop_all(self) -> None:
@@ -128,7 +132,8 @@ class PlayedKubelet(PlayedNode):
                         or not self._returns(pod["metadata"]["name"], stopping)
                     ):
                         break
-                    self._consume(pod, stopping, start)
+                    with contextlib.suppress(*self._survives):
+                        self._consume(pod, stopping, start)
             stopping.wait()
             if not self._ended.is_set():
                 self._release(pod)
@@ -147,7 +152,7 @@ class PlayedKubelet(PlayedNode):
         """Run the consumer until it is told to drain, or ends by itself."""
         name, group = pod["metadata"]["name"], pod["metadata"]["labels"]["shardherd.dev/consumergroup"]
         token = self._token(pod)
-        way = self._ways.get(name, self._coordinator)
+        way = self._ways.get(name, self._coordinator) or _variable(pod, "SHARDHERD_COORDINATOR_URL")
         with ConsumerClient(way, self._namespace, group, lambda: token) as client:
             options = {"save_interval": self._save_interval} if self._save_interval else {}
             incarnation = Incarnation(pod["metadata"]["uid"], start)
@@ -214,4 +219,9 @@ class PlayedKubelet(PlayedNode):
 
 def _group_uid(pod: Json) -> str:
     """The UID of the group that this pod was made for, as its application reads it."""
-    return next(str(item["value"]) for item in pod["spec"]["containers"][0]["env"] if item["name"] == "SHARDHERD_GROUP_UID")
+    return _variable(pod, "SHARDHERD_GROUP_UID")
+
+
+def _variable(pod: Json, name: str) -> str:
+    """A variable of the consumer's environment."""
+    return next(str(item["value"]) for item in pod["spec"]["containers"][0]["env"] if item["name"] == name)

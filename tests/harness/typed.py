@@ -101,6 +101,11 @@ LAPTOP = (
     "tests/integration/local/test_laptop.py::test_every_command_of_the_page_does_what_it_says_with_the_clickstream_application"
 )
 TOLD = "tests/integration/local/test_told.py::"
+TENANT = "tests/chart/test_documented.py::test_the_accounts_of_a_new_tenant_are_made_as_documented_and_the_label_fits"
+MOVED = (
+    "tests/integration/controller/test_selector.py"
+    "::test_a_namespace_that_is_labelled_for_another_operator_moves_with_all_that_its_groups_have"
+)
 FROM_THERE = "is_named_and_read_from_where_its_user_says"
 ENDED = "is_named_and_ended_by_hand_and_started_anew"
 
@@ -137,6 +142,14 @@ RULES = (
         "tests/integration/controller/test_restore.py::test_lost_positions_come_back_by_the_commands_of_the_runbook",
     ),
     Rule(r"^kafka-consumer-groups --", "tests/e2e/test_demo.py::test_every_promise_of_the_demo_held"),
+    # Namespaces by their labels.
+    Rule(r"\btenant-7 .*=b --overwrite$", MOVED, page="sizing"),
+    Rule(r"\btenant-7\b", TENANT, page="sizing"),
+    # A stream of Kinesis.
+    Rule(
+        r"orders-kinesis|aws\.yaml",
+        reason="it needs a stream at AWS; `tests/integration/local/test_kinesis.py` runs it on a played one",
+    ),
     # What only a kubelet does, or only people with more than a cluster.
     Rule(r"^kubectl (logs|exec|port-forward)\b", NODE),
     Rule(r"^helm test ", "tests/e2e/test_release.py::test_the_operator_runs_from_the_archives_of_image_and_chart"),

@@ -14,12 +14,13 @@ from kafka.record.util import encode_varint
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.decoding import record_batches
+from shardherd.source.decoding.record_columns import SCHEMA
 from shardherd.source.decoding.transactions import Aborted
 from tests.property.seeds import run
 from tests.unit.source.kafka_bytes import CODECS, Record, batch_of, control_batch, legacy_batch, sealed, transactional
 
 SHARD = ShardId("clicks/3")
-ALL = tuple(record_batches.SCHEMA.names)
+ALL = tuple(SCHEMA.names)
 
 
 def outcome(data: bytes, *, checksums: bool, aborted: tuple[Aborted, ...] = ()) -> str:

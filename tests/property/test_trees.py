@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardherd.core.consumer.trees import Acker, Verdict
-from shardherd.core.model.nouns import Offset
 from shardherd.worker import Ack, Out, Record, TreeProcessor, Tuple
 from shardherd.worker.trees import _Forest
 from tests.harness.long import LONG
@@ -88,12 +87,13 @@ def test_a_record_is_acknowledged_once_all_of_its_tuples_are_and_fails_with_any(
     told: list[str | None] = []
     processor = _Drawn(random.Random(seed))
 
-    def settle(offset: Offset, tries: int, reason: str | None, bad: bool) -> bool:
+    def settle(record: Record, tries: int, reason: str | None, bad: bool) -> bool:
         assert reason is not None or processor.open == 0, f"{processor.open} tuples are not processed"
         told.append(reason)
         return True
 
-    processor.process(Record(1, None, None, 0, ()), Ack(1, 1, settle))
+    record = Record(1, None, None, 0, ())
+    processor.process(record, Ack(record, 1, settle))
     processor.draw.shuffle(processor.kept_)
     kept = list(processor.kept_)
     if fails and kept:

@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardherd.client.consumer import AsyncConsumer
 from shardherd.core.consumer.output_queue import OutputQueue
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.worker import Output, Outputs, Record, ShardGrant, TransactionalOutput
@@ -39,11 +40,12 @@ NAMES = ("a", "b")
 
 @dataclass
 class Taken:
-    """What each output has, of all runs together, in the order in which it came."""
+    """What each output has, of all runs together, in the order in which it came. `beside`: writes of who has no such shard."""
 
     world: World
     by: dict[tuple[str, ShardId], list[Offset]] = field(default_factory=lambda: defaultdict(list))
     stands: dict[tuple[str, ShardId], Offset] = field(default_factory=dict)
+    beside: list[str] = field(default_factory=list)
 
     def take(self, name: str, shard: ShardId, offsets: Sequence[Offset]) -> None:
         self.by[name, shard] += offsets
@@ -88,6 +90,36 @@ def plain(run: Run, taken: Taken, name: str) -> Any:
     return Plain
 
 
+def blocking(run: Run, taken: Taken, name: str) -> Any:
+    """Its methods are functions: they do what they do when their time is over, as a thread that hung does."""
+
+    class Blocks(Output):
+        def __init__(self) -> None:
+            self.name = name
+
+        def open(self, shard: ShardId) -> None:
+            self.shard = shard
+
+        def write(self, records: Sequence[Record]) -> list[Record]:
+            ordered = run.world.ordered
+            if run.dead.is_set() or (ordered and run.consumer.stopped):
+                raise BrokenError  # the process is gone, or has ended itself
+            if ordered:
+                holder = run.world.play.holders()[self.shard.removeprefix("t/")]
+                if holder not in (run.name, None):
+                    taken.beside.append(f"{run.name} writes {self.shard}, which {holder} has")
+            fault = next(run.faults, "none")
+            if fault == "raises":
+                raise BrokenError
+            refused = {"refuses one": records[:1], "refuses all but one": records[1:]}.get(fault, [])
+            taken.take(name, self.shard, [each.offset for each in records if each not in refused])
+            if fault == "takes and raises":
+                raise BrokenError
+            return list(refused)
+
+    return Blocks
+
+
 def transactional(run: Run, taken: Taken, name: str) -> Any:
     class Keeps(TransactionalOutput):
         def __init__(self) -> None:
@@ -112,9 +144,9 @@ def transactional(run: Run, taken: Taken, name: str) -> Any:
     return Keeps
 
 
-def made(taken: Taken, **attributes: Any) -> Any:
+def made(taken: Taken, make: Any = None, **attributes: Any) -> Any:
     """What makes the processors of a run."""
-    make = transactional if attributes.get("guarantee") == "exactly-once" else plain
+    make = make or (transactional if attributes.get("guarantee") == "exactly-once" else plain)
 
     def of_run(run: Run) -> Outputs:
         outputs = tuple(make(run, taken, name) for name in NAMES)
@@ -125,11 +157,17 @@ def made(taken: Taken, **attributes: Any) -> Any:
 
 
 async def played(
-    events: Sequence[Event], faults: Sequence[str], *, ordered: bool, in_order: bool = True, **attributes: Any
+    events: Sequence[Event],
+    faults: Sequence[str],
+    *,
+    ordered: bool,
+    in_order: bool = True,
+    takes: Mapping[str, float] | None = None,
+    **attributes: Any,
 ) -> Taken:
     world = World(ordered)
     taken = Taken(world)
-    story = Story(world, faults, made(taken, **attributes), max_pending=7, in_order=in_order)
+    story = Story(world, faults, made(taken, **attributes), max_pending=7, in_order=in_order, takes=takes)
     async with story:
         await story.goes(events)
     return taken
@@ -154,6 +192,30 @@ def test_every_output_takes_every_record_and_no_position_passes_one_that_it_did_
     ordered: bool, in_order: bool, size: int, events: list[Event], faults: list[str]
 ) -> None:
     simulate(lambda: played(events, faults, ordered=ordered, in_order=in_order, batch_size=size))
+
+
+@settings(max_examples=60 if LONG else 3, deadline=None)
+@given(
+    ordered=st.booleans(),
+    size=st.integers(3, 7),
+    seconds=st.sampled_from([0.3, 4.0, 14.0]),
+    first=st.sampled_from([0.3, 3.0, 12.0]),
+    events=HAPPENS,
+    faults=GOES_WRONG,
+)
+def test_functions_that_hang_lose_nothing_and_write_beside_nobody_in_an_ordered_group(
+    ordered: bool, size: int, seconds: float, first: float, events: list[Event], faults: list[str]
+) -> None:
+    """A write takes so long: less than the time that a shard may be kept, or more than that and the drain's together."""
+    takes = {".write": seconds}
+    events = [("begins", "a", first), ("joins", "b", first), *events]
+    found: list[Taken] = []
+
+    async def plays() -> None:
+        found.append(await played(events, faults, ordered=ordered, batch_size=size, make=blocking, takes=takes))
+
+    simulate(plays)
+    assert found[0].beside == []
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -261,6 +323,10 @@ async def _after_it_was_sent(_: Any, me: Outputs, position: Offset) -> bool:
     return position > 0
 
 
+def _not_at_all(_: Any, __: AsyncConsumer) -> bool:
+    return False
+
+
 LOSES = test_every_output_takes_every_record_and_no_position_passes_one_that_it_did_not
 BUGS = (
     (Bug("the rest of a partial failure is forgotten", OutputQueue, "settle", _takes_all), LOSES),
@@ -274,6 +340,10 @@ BUGS = (
     (
         Bug("what is in a file was taken", QueueFile, "_read", _all_is_taken),
         test_a_queue_on_the_disk_loses_nothing_however_it_is_damaged,
+    ),
+    (
+        Bug("a shard of an ordered group is given up as of any other", AsyncConsumer, "ordered", _not_at_all),
+        test_functions_that_hang_lose_nothing_and_write_beside_nobody_in_an_ordered_group,
     ),
     (
         Bug("a batch is sent before its position is durable", Outputs, "_commit", _after_it_was_sent),

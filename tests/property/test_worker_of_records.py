@@ -14,8 +14,7 @@ from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
 from tests.harness.long import LONG
 from tests.property.planted import Bug, noticed
-from tests.property.test_worker import EVENTS, BrokenError, Event, Run, Story, World
-from tests.unit.spark.simulated import simulate
+from tests.property.test_worker import BrokenError, Event, Run, Story, World, happenings, plays
 
 EXAMPLES = 500 if LONG else 8
 
@@ -56,7 +55,7 @@ class _Acknowledges(RecordProcessor):
     ordered=st.booleans(),
     serial=st.booleans(),
     in_order=st.booleans(),
-    events=st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from("ab"), st.floats(0.0, 30.0)), max_size=8),
+    events=happenings(8),
     faults=st.lists(st.sampled_from(FAULTS), max_size=60),
 )
 def test_every_record_is_processed_and_no_position_passes_one_that_is_not(
@@ -64,23 +63,21 @@ def test_every_record_is_processed_and_no_position_passes_one_that_is_not(
 ) -> None:
     """With one record pending at a time they are finished in order, too."""
 
-    async def played() -> None:
-        story = Story(
+    plays(
+        lambda: Story(
             World(ordered),
             faults,
             lambda run: _Acknowledges(run, in_order=serial),
             max_pending=1 if serial else 6,
             in_order=in_order or serial,
             ack_timeout=20.0,
-        )
-        async with story:
-            await story.goes(events)
-
-    simulate(played)
+        ),
+        events,
+    )
 
 
 async def _as_soon_as_handed_out(right: Any, me: Any) -> None:
-    if (position := me._ledger._next) > me._hands.shard.done:
+    if (position := me._ledger._next[0]) > me._hands.shard.done:
         await me._hands.shard.save_checkpoint(position, now=False)
 
 

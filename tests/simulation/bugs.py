@@ -41,7 +41,7 @@ from shardherd.core.group import (
 from shardherd.core.model import requests
 from shardherd.core.model.gauges import Stage
 from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
-from tests.simulation import bugs_of_workers, network
+from tests.simulation import bugs_of_kinesis, bugs_of_outputs, bugs_of_workers, network
 
 Patch = tuple[Any, str, Any]
 
@@ -605,6 +605,8 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a consumer above low is given a shard": _full_consumers_are_given_shards,
     "above high gives all at once": _all_is_given_away_at_once,
     **bugs_of_workers.BUGS,
+    **bugs_of_kinesis.BUGS,
+    **bugs_of_outputs.BUGS,
 }
 
 

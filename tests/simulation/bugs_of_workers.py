@@ -108,11 +108,11 @@ def _record_is_done_without_its_children() -> list[Patch]:
 
 
 def _highest_is_committed() -> list[Patch]:
-    return [(Pending, "position", property(lambda self: self._next))]
+    return [(Pending, "position", property(lambda self: self._next[0]))]
 
 
 def _ack_after_a_failure_counts() -> list[Patch]:
-    return [(Pending, "_under_way", lambda self, offset, _: self._all.get(offset))]
+    return [(Pending, "_under_way", lambda self, place, _: self._all.get(place))]
 
 
 def _failed_record_is_forgotten() -> list[Patch]:

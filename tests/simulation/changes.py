@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardId, ShardState
+from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardState
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
 from tests.simulation.history import applying
@@ -37,7 +37,8 @@ def force_position(world: World) -> bool:
         leader = world.leader()
         if leader is None or not world.history.shards[shard].present:
             return
-        target = world.rng.randint(0, world.history.shards[shard].durable or 0)
+        actual = world.history.shards[shard]
+        target = world.rng.randint(actual.begin, actual.durable or actual.begin)
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
         if run is not None and world.rng.random() < 0.4:
             world.timeline.after(world.rng.uniform(0.0, 2.0), run.exit, "crashed after a reset")
@@ -68,7 +69,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
 def _force_finished(world: World) -> None:
     """A user sets back a shard that is closed and consumed; one is closed for it if there is none. The broker may refuse it."""
     closed = [shard for shard in world.source.present() if not shard.open]
-    if not closed and not _CLOSE(world):
+    if not closed and not (_SPLIT if world.plan.kinesis else _CLOSE)(world):
         return
 
     def wait(left: int) -> None:
@@ -85,7 +86,7 @@ def _force_finished(world: World) -> None:
         shard = world.rng.choice(consumed)
         target = world.rng.randint(shards[shard].begin, shards[shard].end - 1)
         if target % 2:
-            world.network.armed.setdefault(("kafka", "commit"), deque()).append("refused")
+            world.network.armed.setdefault(world.plan.commits, deque()).append("refused")
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
 
     wait(20)
@@ -117,7 +118,7 @@ def reset_positions(world: World) -> bool:
         if world.healed:
             return
         if rng.random() < 0.6:
-            world.network.armed.setdefault(("kafka", "commit"), deque()).append(rng.choice(("slow", "late", "unanswered")))
+            world.network.armed.setdefault(world.plan.commits, deque()).append(rng.choice(("slow", "late", "unanswered")))
         world.change_spec(reset=reset)
         wait(240, crashes=rng.random() < 0.5)
 
@@ -158,13 +159,14 @@ def change_lineage(parents: int, children: int) -> Fault:
             world.say(f"{shard.name} is closed at {shard.end}")
         names = tuple(shard.name for shard in chosen)
         for _ in range(children):
-            name = ShardId(f"t/{len(world.history.shards)}")
+            name = world.source.name(len(world.history.shards))
             world.source.add(name, names)
-            world.history.shards[name].end = world.rng.randint(0, 40)
+            world.history.shards[name].end += world.rng.randint(0, 40)
             world.say(f"{name} appears, a child of {names}")
 
     def fault(world: World) -> bool:
-        if not possible(world):
+        # In a stream of Kinesis others come after one that is closed.
+        if not possible(world) or (not children and world.plan.kinesis):
             return False
         _perhaps_in_a_rebalance(world, lambda: change(world))
         return True
@@ -194,6 +196,7 @@ def _perhaps_in_a_rebalance(world: World, change: Callable[[], None]) -> None:
 
 
 _CLOSE = change_lineage(1, 0)
+_SPLIT = change_lineage(1, 2)
 
 
 def add_shards(world: World) -> bool:
@@ -202,10 +205,10 @@ def add_shards(world: World) -> bool:
             return
         _note_rebalance(world, "shards appeared")
         for _ in range(world.rng.randint(1, 3)):
-            world.source.add(ShardId(f"t/{len(world.history.shards)}"))
+            world.source.add(world.source.name(len(world.history.shards)))
 
-    if len(world.history.shards) > 34:
-        return False
+    if len(world.history.shards) > 34 or world.plan.kinesis:
+        return False  # a stream of Kinesis gets shards from others only
     _perhaps_in_a_rebalance(world, add)
     return True
 

@@ -13,7 +13,13 @@ def make_anew(world: World) -> bool:
     shards = world.source.plain()
     if not shards or world.history.rebuilding:
         return False  # the copies of positions are of the shards that bore the names before
-    chosen = shards if world.rng.random() < 0.3 else world.rng.sample(shards, min(len(shards), world.rng.randint(1, 3)))
+    if world.plan.kinesis and len(shards) < len(world.history.shards):
+        return False  # a stream is made anew as a whole, and with other shards than it had come to
+    chosen = (
+        shards
+        if world.plan.kinesis or world.rng.random() < 0.3
+        else world.rng.sample(shards, min(len(shards), world.rng.randint(1, 3)))
+    )
 
     def make() -> None:
         if world.history.rebuilding:
@@ -38,7 +44,15 @@ def make_anew(world: World) -> bool:
 
 
 def vanish(world: World) -> bool:
-    """Some shards are not there for a while. Those of a topic that was deleted, or is shrunk by making it anew, never again."""
+    """Some shards are not there for a while. Those of a topic that was deleted, or is shrunk by making it anew, never again.
+
+    In a stream of Kinesis closed ones go, once retention has deleted all their records.
+    """
+    if world.plan.kinesis:
+        closed = [shard for shard in world.source.present() if not shard.open]
+        if closed:
+            world.source.vanish(world.rng.sample(closed, world.rng.randint(1, len(closed))), for_good=True)
+        return bool(closed)
     shards = world.source.plain()
     if len(shards) < 4:
         return False
@@ -52,6 +66,8 @@ def vanish(world: World) -> bool:
 
 def vanish_all(world: World) -> bool:
     """No shard is there for a while, as if somebody took away the right to see the topic."""
+    if world.plan.kinesis:
+        return False  # who may not see the stream is refused, and not shown an empty one
     shards = world.source.present()
     world.source.vanish(shards)
     world.timeline.after(world.rng.uniform(5.0, 120.0), world.source.come_back, shards)

@@ -24,7 +24,9 @@ from shardherd.spark.task_planning import plan_tasks
 from tests.simulation import calls
 from tests.simulation.history import History
 from tests.simulation.history_entries import CANCEL_GRACE, Run
+from tests.simulation.kinesis import Looks
 from tests.simulation.network import Process
+from tests.simulation.places import Places
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Around(calls.Around, Protocol):
 
     rng: random.Random
     spec: GroupSpec
+    places: Places
 
     @property
     def history(self) -> History: ...
@@ -72,7 +75,8 @@ class EndOffsets:
     def __init__(self, consumer: ConsumerRun, world: Around) -> None:
         self._consumer, self._world = consumer, world
         self._watched: tuple[ShardId, ...] = ()
-        self._known: dict[ShardId, Offset] = {}
+        self._known: Mapping[ShardId, Offset] = {}
+        self._looks = Looks(consumer.process.loop.time) if world.plan.kinesis else None
 
     def watch(self, shards: Iterable[ShardId]) -> None:
         self._watched = tuple(shards)
@@ -80,13 +84,18 @@ class EndOffsets:
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
         return {}
 
+    async def reached(self, shards: Collection[ShardId]) -> Mapping[ShardId, Offset]:
+        known = self.known()
+        return {shard: known[shard] for shard in shards if shard in known}
+
     def failing(self) -> bool:
         return not self._world.reaches(self._consumer.process.name, "kafka")
 
     def known(self) -> Mapping[ShardId, Offset]:
         if self._world.reaches(self._consumer.process.name, "kafka"):
             shards = self._world.history.shards
-            self._known = {shard: shards[shard].end for shard in self._watched if shards[shard].present}
+            ends = {shard: shards[shard].end for shard in self._watched if shards[shard].present}
+            self._known = ends if self._looks is None else self._looks.known(ends)
         return self._known
 
 
@@ -182,6 +191,10 @@ class ConsumerRun:
     def grants(self) -> dict[ShardId, int]:
         """The epoch of each shard that it believes to hold."""
         return {shard: grant.epoch for shard, grant in self.agent.tracker._grants.items()}
+
+    def unsaved(self) -> frozenset[ShardId]:
+        """The shards of which it has finished something that is not durable."""
+        return frozenset(each.shard for each in self.agent.tracker.uncommitted())
 
     def holds(self) -> tuple[ShardId, ...]:
         """What its agent holds."""

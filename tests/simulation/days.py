@@ -24,7 +24,8 @@ def begin(world: World) -> None:
     def look() -> None:
         if world.leader() is not None and not world.network.down.get("kafka"):
             world.kafka.retention.passes(CHECK)
-        world.kafka.expire()
+        if not world.plan.kinesis:
+            world.kafka.expire()
         world.timeline.after(CHECK, look)
 
     world.timeline.after(CHECK, look)

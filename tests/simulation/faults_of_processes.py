@@ -147,7 +147,7 @@ def make_two_leaders(world: World) -> bool:
         object.__setattr__(world.plan, "operators", 2)
         world.start_operator()
     seconds = world.span(26.0, 120.0)
-    server, operation = world.rng.choice((("kafka", "commit"), ("kafka", "commit"), ("kube", "save"), ("", "")))
+    server, operation = world.rng.choice((world.plan.commits, world.plan.commits, ("kube", "save"), ("", "")))
 
     def wait(left: int) -> None:
         if operator.process.dead or world.healed:
@@ -166,7 +166,7 @@ def crash_in_commit(world: World) -> bool:
     operator = world.leader()
     if operator is None:
         return False
-    world.network.armed.setdefault(("kafka", "commit"), deque()).append("limbo")
+    world.network.armed.setdefault(world.plan.commits, deque()).append("limbo")
 
     def wait(left: int) -> None:
         if operator.process.dead or not left or world.healed:

@@ -36,7 +36,7 @@ be_late = change_weather(Weather(delay=8.0))
 
 def slow_commits(world: World) -> bool:
     """Commits take seconds; perhaps a consumer dies during one of them."""
-    queue = world.network.armed.setdefault(("kafka", "commit"), deque())
+    queue = world.network.armed.setdefault(world.plan.commits, deque())
     queue.extend(["slow"] * world.rng.randint(2, 6))
     if world.rng.random() < 0.5:
         return True
@@ -58,6 +58,16 @@ def slow_commits(world: World) -> bool:
 def touch_ownership(world: World) -> bool:
     world.api.touch()
     return True
+
+
+def arm_commit(fate: str) -> Fault:
+    """What happens to the next commits of positions."""
+
+    def fault(world: World) -> bool:
+        server, operation = world.plan.commits
+        return arm(server, (operation,), fate)(world)
+
+    return fault
 
 
 def arm(server: str, operations: tuple[str, ...], fate: str) -> Fault:
@@ -128,6 +138,10 @@ def delete_offsets(world: World) -> bool:
         # In cells they are a mirror, which the state's own log puts right.
         return False
     known = sorted(world.kafka.committed)
+    if world.plan.kinesis:
+        world.say("the positions are deleted")
+        world.kafka.table.delete()
+        return bool(known)
     for shard in world.rng.sample(known, min(len(known), 3)):
         world.say(f"the offset of {shard} is deleted")
         world.kafka.forget(shard)

@@ -77,3 +77,9 @@ class Reported:
             -1:
         ]
         return bool(counted) and all(percent <= limit for percent in counted)
+
+    def filled_up(self, key: Key, limit: int, since: float) -> bool:
+        """Whether it said since then that it is above this limit, and had not before."""
+        known = [percent > limit for _, percent in self.changes.get(key, [])]
+        new = [at for at, (when, _) in enumerate(self.changes.get(key, [])) if when > since]
+        return any(known[at] and (not at or not known[at - 1]) for at in new)

@@ -305,7 +305,7 @@ class History:
             raise BrokenError(f"{shard}: the durable position went back from {actual.highest} to {offset}, by {writer}")
         if offset > actual.end:
             raise BrokenError(f"{shard}: position {offset} is durable, but its end is {actual.end}")
-        start = actual.highest if actual.highest is not None else offset if row is None or not row.started else 0
+        start = actual.highest if actual.highest is not None else offset if row is None or not row.started else actual.begin
         if actual.highest is None:
             for low, high in actual.written_before:
                 if low < offset:

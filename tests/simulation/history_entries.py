@@ -118,6 +118,6 @@ class Shard:
 
         Unless one of the group before, whose commit was under way, arrives first: what it counts was `written_before`.
         """
-        self.written_before = [(0, self.prefix), *self.beyond]
+        self.written_before = [(self.begin, self.prefix), *self.beyond]
         self.durable = self.highest = None
         self.landed, self.prefix, self.beyond = (-1, 0), self.begin, []

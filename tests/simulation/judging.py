@@ -23,7 +23,7 @@ from shardherd.core.model.errors import (
     StaleIncarnationError,
     UnknownGroupError,
 )
-from shardherd.core.model.naming import split
+from shardherd.core.model.naming import cell, split
 from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
@@ -83,6 +83,8 @@ class Heard:
     """When it had got on before that."""
     since: float = 0.0
     last: float = 0.0
+    last_before: float = 0.0
+    """When it was heard before that."""
 
     def drained_before(self, when: float) -> bool:
         return self.draining_since is not None and self.draining_since < when
@@ -98,10 +100,11 @@ class Heard:
 
 @dataclass(frozen=True)
 class Expiring:
-    """An expiry that was decided: when that was, and when its consumer had got on last by then."""
+    """An expiry that was decided: when that was, and when its consumer had got on last, and was heard last, by then."""
 
     at: float
     got_on: float
+    heard: float
 
 
 @dataclass
@@ -162,7 +165,7 @@ class Judge(History):
         heard = self.heard_of.get(key)
         if heard is None:
             heard = self.heard_of[key] = Heard(since=self.now)
-        heard.last = self.now
+        heard.last, heard.last_before = self.now, heard.last
         if heartbeat.seq <= heard.seq:
             return False
         heard.seq, heard.revision = heartbeat.seq, heartbeat.revision
@@ -183,11 +186,12 @@ class Judge(History):
         """A coordinator decides that a consumer is expired. It tells of that once it is stored, which may take long."""
         heard = self.heard_of.get((coordinator, consumer, run))
         if heard is None:
-            got_on = float("-inf")
+            got_on = last = float("-inf")
         else:
             # What arrives in the same instant may have come too late.
             got_on = heard.progress_before if heard.progress_at == self.now else heard.progress_at
-        self.expiring[coordinator, consumer] = Expiring(self.now, got_on)
+            last = heard.last_before if heard.last == self.now else heard.last
+        self.expiring[coordinator, consumer] = Expiring(self.now, got_on, last)
 
     def expiry_decided_at(self, coordinator: str, consumer: ConsumerId) -> float:
         """When the last expiry of this consumer was decided."""
@@ -321,7 +325,7 @@ class Judge(History):
         # Who names what it was granted before the ownership was lost keeps it, whatever is read again since.
         claimed = (old.rebuilding or after.group.rebuilding) and was.last_holder is None and row.last_holder is not None
         woken = was.state is ShardState.WAIT and row.state is not ShardState.WAIT and not claimed
-        if woken and self.ordered and self._behind(row.shard, after):
+        if woken and self.ordered and self._must_wait(row.shard, after):
             raise BrokenError(f"{row.shard} was woken before its ancestors")
         self._granted(was, row, old, after)
 
@@ -329,7 +333,7 @@ class Judge(History):
         waits = row.state is ShardState.WAIT
         if waits and not self._may_wait(row.shard, after):
             raise BrokenError(f"{row.shard} appeared as {row.state}, and has no ancestor to wait for")
-        if self.ordered and not waits and not after.group.rebuilding and self._behind(row.shard, after):
+        if self.ordered and not waits and not after.group.rebuilding and self._must_wait(row.shard, after):
             raise BrokenError(f"{row.shard} appeared as {row.state} before its ancestors were read")
 
     def _granted(self, was: ShardRecord, row: ShardRecord, old: GroupRecord, after: Ownership) -> None:
@@ -372,11 +376,34 @@ class Judge(History):
         if heard.ready_since is None or heard.ready_since >= self.now - LATELY:
             return
         key = (self.writer, taker, known.incarnation)
-        if spec.settings.watermarks and not self.reported.was_never_above(key, LOW, self.now - LATELY):
+        # Who was above low is given shards again with a heartbeat so long afterwards.
+        if spec.settings.watermarks and not self.reported.was_never_above(
+            key, LOW, min(self.now - LATELY, heard.last - RECOVERY)
+        ):
             return
         # One write may store many decisions: another consumer may have been chosen by one of them, and be no choice since.
-        if not any(self._was_a_choice(name, after) for name in after.consumers.keys() - {taker, was.holder}):
+        if any(self._was_a_choice(name, after) for name in after.consumers.keys() - {taker, was.holder}):
+            return
+        if not self._cannot_move(was):
             raise BrokenError(f"{was.shard} stays with {was.holder}, though {taker} waits for it")
+
+    def _cannot_move(self, row: ShardRecord) -> bool:
+        """Whether something keeps the shard's cell where it is.
+
+        Its holder names something of it that is away, of which he may have read what he cannot save; or a position is lost.
+        """
+        if not self.cells or self.stored is None or row.holder is None or row.incarnation is None:
+            return False
+        heard, lately = self.heard_of.get((self.writer, row.holder, row.incarnation)), self.now - LATELY
+        for name, mate in self.stored.shards.items():
+            if cell(name, self.cells) != cell(row.shard, self.cells):
+                continue
+            actual = self.shards[name]
+            if mate.started and (actual.durable is None or actual.durable < actual.begin):
+                return True
+            if heard is not None and name in heard.named and self.sightings.missed_since(self.writer, name, lately):
+                return True
+        return False
 
     def _was_a_choice(self, name: ConsumerId, after: Ownership) -> bool:
         """Whether a consumer could be given shards after what was stored before, and cannot any more."""
@@ -389,7 +416,8 @@ class Judge(History):
         if before is not None and not before.present:
             return False
         emptied = spec is not None and name in (spec.leaving | spec.cordoned) and self.spec_since > self.now - SPEC_KNOWN
-        return not known.present or known.incarnation != run or heard.draining_since is not None or emptied
+        filled = self.reported.filled_up((self.writer, name, run), LOW, self.now - LATELY)
+        return not known.present or known.incarnation != run or heard.draining_since is not None or emptied or filled
 
     def _freed(self, was: ShardRecord, after: Ownership) -> None:
         """The shard of a consumer that went: not before its grace is over, nor while it may still write in order."""
@@ -409,9 +437,15 @@ class Judge(History):
         else:
             grace = spec.settings.rejoin_grace
         heard = self.heard_of.get((self.writer, holder, run))
-        silent = self.now - max(heard.last if heard is not None else 0.0, self.led_since)
-        # Of a cell nobody keeps what is gone: the rest could not move without it.
-        gone = bool(self.cells) and heard is not None and self.sightings.misses(self.writer, was.shard) and heard.let_go(was)
+        # What arrives while its expiry is being stored comes too late for the shards that are freed with it.
+        expiring = (
+            self.expiring.get((self.writer, holder)) if known is not None and known.present and not consumer.present else None
+        )
+        last = 0.0 if heard is None else heard.last if expiring is None else expiring.heard
+        silent = self.now - max(last, self.led_since)
+        # Of a cell nobody keeps what is gone: the rest could not move without it. It may be found again while that is stored.
+        missed = self.sightings.missed_since(self.writer, was.shard, self.now - LATELY)
+        gone = bool(self.cells) and heard is not None and missed and heard.let_go(was)
         if silent < EARLY * grace - 1.0 and not gone:
             raise BrokenError(
                 f"{was.shard} was taken from {holder} {silent:.1f} s after it was heard, within its grace of {grace:g} s"
@@ -498,9 +532,7 @@ class Judge(History):
                 now = after.shards[name]
                 revoked[row.holder] += now.state is ShardState.TRANSFER and now.holder == row.holder
         everybody = {name for each in (before, after) for name, consumer in each.consumers.items() if consumer.present}
-        # What nobody holds may be what nobody can be given.
-        shared = sum(row.state in HELD and self.shards[name].present for name, row in after.shards.items())
-        share = shared // (len(everybody) + 1)
+        share = sum(self._is_shared(row, after) for row in after.shards.values()) // (len(everybody) + 1)
         for holder, gone in revoked.items():
             consumer = after.consumers[holder]
             heard = self.heard_of.get((self.writer, holder, consumer.incarnation))
@@ -514,6 +546,20 @@ class Judge(History):
             self.counts["shards given away by who is above high"] += gone
             if held[holder] - gone < min(held[holder], share) - max(1, held[holder] // 10):
                 raise BrokenError(f"{holder} is above high, and gives {gone} of {held[holder]} shards away at once")
+
+    def _is_shared(self, row: ShardRecord, ownership: Ownership) -> bool:
+        """Whether a shard counts for how many everybody's share is: somebody could be given it.
+
+        Not so if nobody holds it, its holder has gone and may still read it, its checkpoint is lost, or the coordinator is not
+        shown it, or lately was not.
+        """
+        if row.state not in HELD or row.holder is None or not ownership.consumers[row.holder].present:
+            return False
+        seen = self.sightings
+        if seen.missed_since(self.writer, row.shard, self.now - LATELY) or seen.another(ownership, row.shard):
+            return False
+        shard = self.shards[row.shard]
+        return shard.present and shard.durable is not None and shard.durable >= shard.begin
 
     def _group(self, before: Ownership, after: Ownership) -> None:
         old, new = before.group, after.group
@@ -569,6 +615,14 @@ class Judge(History):
         """Whether an ancestor of a shard is not read to its end, as far as that is stored."""
         rows = (ownership.shards.get(ancestor) for ancestor in self._ancestors(shard))
         return any(row is not None and row.state is not ShardState.OVER for row in rows)
+
+    def _must_wait(self, shard: ShardId, ownership: Ownership) -> bool:
+        """The same but for ancestors that are gone: nothing of them can be read any more."""
+        rows = (ownership.shards.get(ancestor) for ancestor in self._ancestors(shard))
+        return any(
+            row is not None and row.state is not ShardState.OVER and not self.sightings.misses(self.writer, row.shard)
+            for row in rows
+        )
 
     def _may_wait(self, shard: ShardId, ownership: Ownership) -> bool:
         """Whether an ancestor is not read to its end, or is one of which nobody could know yet how far it reaches."""

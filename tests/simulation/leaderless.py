@@ -23,7 +23,7 @@ SHARE = 0.15
 def begin(world: World) -> None:
     """Let some shards lose their leaders now and then."""
     rng, time_scale = random.Random(f"{world.plan.seed} leaders"), world.plan.time_scale
-    if rng.random() >= SHARE:
+    if rng.random() >= SHARE or world.plan.kinesis:
         return
     lost = world.kafka.leaderless
 

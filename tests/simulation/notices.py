@@ -66,7 +66,17 @@ CAUSES = frozenset(
 """Why shards move, as `status.lastRebalance.reason` and the metric have it."""
 
 OPERATIONS = frozenset(
-    {"commit_offsets", "describe_group", "discover", "positions_at", "read_offsets", "take_over", "written_at"}
+    {
+        "commit_offsets",
+        "describe_group",
+        "discover",
+        "forget_offsets",
+        "log_ends",
+        "positions_at",
+        "read_offsets",
+        "take_over",
+        "written_at",
+    }
 )
 """Requests to a source, as the metrics name them."""
 

@@ -37,6 +37,10 @@ class PlainRun(ConsumerRun):
         assert self._consumer is not None
         return {shard: grant.epoch for shard, grant in self._consumer.holdings._grants.items()}
 
+    def unsaved(self) -> frozenset[ShardId]:
+        assert self._consumer is not None
+        return frozenset(each.shard for each in self._consumer.holdings.uncommitted())
+
     def _boot(self) -> None:
         world, run = self.world, self.run
         self._consumer = AsyncConsumer(

@@ -6,8 +6,17 @@ import random
 from dataclasses import dataclass, replace
 
 from shardherd.core.model.gauges import NO_WATERMARKS
-from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GrowthCutover, KafkaSource
+from shardherd.core.model.nouns import (
+    ConsumerId,
+    GroupIdentity,
+    GroupSettings,
+    GroupSpec,
+    GrowthCutover,
+    KafkaSource,
+    KinesisSource,
+)
 from tests.simulation.filling import WATERMARKS
+from tests.simulation.kinesis import SOURCE
 
 CHAOS = 540.0
 """Seconds of faults; then the world heals, and has at least 70 s more to settle: 10 minutes in all."""
@@ -21,17 +30,31 @@ happens."""
 LONG_SHARE = 0.025
 """The part of all schedules that take days."""
 
+TOPIC = KafkaSource("broker:9092", ("t",), "", "demo.clicks")
+
 WORKERS_SHARE = 0.015
 """The part of all schedules in which consumers are workers."""
 
 WORKERS = "workers 5"
 """Of a stream of their own. By this word no seed that was kept has any, so that it means what it meant."""
 
+OUTPUTS_SHARE = 0.01
+"""The part of all schedules in which consumers are workers that send records to outputs."""
+
+OUTPUTS = "outputs 2"
+"""Of a stream of their own, too, by a word of which the same is true."""
+
 CELLS_SHARE = 0.1
 """The part of all schedules whose shards move in cells."""
 
 FILLING_SHARE = 0.1
 """The part of all schedules whose consumers fill up, and in which watermarks are declared."""
+
+KINESIS_SHARE = 0.08
+"""The part of all schedules whose source is a stream of Kinesis."""
+
+KINESIS = "kinesis 12267"
+"""By this word no seed that was kept has one, so that it means what it meant."""
 
 FAULTS = (
     "consumer crashes",
@@ -113,6 +136,18 @@ class Plan:
     steps: tuple[tuple[float, str], ...]
     workers: int = 0
     """Every so-manieth consumer is a worker; 0: none is."""
+    outputs: bool = False
+    """Whether the workers send records to outputs."""
+
+    @property
+    def kinesis(self) -> bool:
+        """Whether the source is a stream of Kinesis."""
+        return isinstance(self.spec.source, KinesisSource)
+
+    @property
+    def commits(self) -> tuple[str, str]:
+        """The server that positions are committed at, and the operation."""
+        return ("kube" if self.kinesis else "kafka", "commit")
 
     def is_worker(self, consumer: ConsumerId) -> bool:
         """Whether the consumer of this name is a worker."""
@@ -160,7 +195,11 @@ def plan(seed: int) -> Plan:
         growth_cutover=GrowthCutover.NEVER,
     )
     identity = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
-    source = KafkaSource("broker:9092", ("t",), "", "demo.clicks")
+    outputs = not long and _has_outputs(seed)
+    workers = 0 if long else _workers(seed) or int(outputs)
+    # Whose workers and cells are of Kafka.
+    of_kinesis = not (cells or workers) and random.Random(f"{seed} {KINESIS}").random() < KINESIS_SHARE
+    source = SOURCE if of_kinesis else TOPIC
     part = chaos / CHAOS
     steps = [(part * rng.uniform(15.0, 480.0), rng.choice(FAULTS)) for _ in range(rng.randint(3, 6))]
     steps += [(part * rng.uniform(20.0, 500.0), rng.choice(CHANGES)) for _ in range(rng.randint(0, 2))]
@@ -190,15 +229,28 @@ def plan(seed: int) -> Plan:
         time_scale=time_scale,
         plain=rng.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 2)),
         steps=tuple(sorted(steps)),
-        workers=0 if long else _workers(seed),
+        workers=workers,
+        outputs=outputs,
     )
 
 
-def with_workers(drawn: Plan) -> Plan:
-    """The same schedule, all of whose consumers are workers, unless it takes days."""
-    return replace(drawn, workers=int(drawn.time_scale == 1.0))
+def with_workers(drawn: Plan, *, outputs: bool = False) -> Plan:
+    """The same schedule, all of whose consumers are workers, which send to outputs or do not, unless it takes days."""
+    minutes = drawn.time_scale == 1.0
+    spec = replace(drawn.spec, source=TOPIC)
+    return replace(drawn, spec=spec, workers=int(minutes), outputs=minutes and outputs)
+
+
+def with_kinesis(drawn: Plan) -> Plan:
+    """The same schedule, whose source is a stream of Kinesis."""
+    settings = replace(drawn.spec.settings, cells=0)
+    return replace(drawn, spec=replace(drawn.spec, source=SOURCE, settings=settings), workers=0)
 
 
 def _workers(seed: int) -> int:
     draw = random.Random(f"{seed} {WORKERS}")
     return draw.choice((1, 1, 2)) if draw.random() < WORKERS_SHARE else 0
+
+
+def _has_outputs(seed: int) -> bool:
+    return random.Random(f"{seed} {OUTPUTS}").random() < OUTPUTS_SHARE

@@ -54,13 +54,13 @@ class Book:
         draw = self._run.draw
         return draw.uniform(0.01, 0.2) if draw.random() < 0.97 else draw.uniform(1.0, 6.0)
 
-    async def sink(self) -> None:
-        """A record goes to the sink, which may be away."""
+    async def sink(self, away: Callable[[], bool] = lambda: False) -> None:
+        """A record, or a batch, goes to the sink, which may be away."""
         await asyncio.sleep(self.takes())
         since = self._run.world.time
         self._waits.append(since)
         try:
-            while self._run.hang_until > self._run.world.time:  # noqa: ASYNC110
+            while self._run.hang_until > self._run.world.time or away():  # noqa: ASYNC110
                 await asyncio.sleep(2.0)
         finally:
             self._waits.remove(since)
@@ -106,8 +106,8 @@ class Book:
         if len(self._open) > options.max_pending:
             run.broken(f"{len(self._open)} records of {self.shard} are pending, {options.max_pending} may be")
 
-        def settle(offset: Offset, tries: int, reason: str | None, bad: bool) -> bool:
-            counts = ack._settle(offset, tries, reason, bad)
+        def settle(record: Record, tries: int, reason: str | None, bad: bool) -> bool:
+            counts = ack._settle(record, tries, reason, bad)
             if counts and reason is None:
                 self._open.pop(offset, None)
                 self._failed.discard(offset)
@@ -118,7 +118,7 @@ class Book:
                 run.run.violent = run.run.violent or "an acknowledgement came too late"
             return counts
 
-        return Ack(ack.offset, ack.tries, settle)
+        return Ack(ack.record, ack.tries, settle)
 
     def emits(self, offset: Offset) -> None:
         """A result of a first call comes out of an ordered operator."""
@@ -126,9 +126,9 @@ class Book:
             self._run.broken(f"a result of {offset} of {self.shard} is emitted after one of {self._emitted}")
         self._emitted = offset
 
-    def buried(self, offset: Offset) -> None:
-        self._open.pop(offset, None)
-        self._failed.discard(offset)
+    def buried(self, record: Record) -> None:
+        self._open.pop(record.offset, None)
+        self._failed.discard(record.offset)
 
 
 class _OfShard:
@@ -142,8 +142,8 @@ class _OfShard:
     def begin(self, shard: ShardId) -> None:
         self.book = self.run.books[shard]
 
-    def gone(self, offset: Offset) -> None:
-        self.book.buried(offset)
+    def gone(self, record: Record) -> None:
+        self.book.buried(record)
 
 
 class Batches(_OfShard, AsyncProcessor):
@@ -264,20 +264,20 @@ class Trees(_OfShard, TreeProcessor):
         self.begin(shard)
         self.trees: dict[Offset, _Tree] = {}
 
-    def gone(self, offset: Offset) -> None:
-        TreeProcessor.gone(self, offset)
-        self.book.buried(offset)
+    def gone(self, record: Record) -> None:
+        TreeProcessor.gone(self, record)
+        self.book.buried(record)
 
     def process(self, record: Record, ack: Ack) -> None:
         watched = self.book.given(record, ack)
         self.trees[record.offset] = tree = _Tree(record)
 
-        def settle(offset: Offset, tries: int, reason: str | None, bad: bool) -> bool:
+        def settle(record: Record, tries: int, reason: str | None, bad: bool) -> bool:
             if reason is None and tree.open:
-                self.run.broken(f"the tree of {offset} is done, and {tree.open} of its tuples are not")
-            return watched._settle(offset, tries, reason, bad)
+                self.run.broken(f"the tree of {record.offset} is done, and {tree.open} of its tuples are not")
+            return watched._settle(record, tries, reason, bad)
 
-        super().process(record, Ack(ack.offset, ack.tries, settle))
+        super().process(record, Ack(ack.record, ack.tries, settle))
 
     def root(self, record: Record, out: Out) -> None:
         self._grow(self.trees[record.offset], 2, out)

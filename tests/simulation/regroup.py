@@ -40,7 +40,8 @@ def make_again(world: World) -> bool:
 
 
 def _again(world: World) -> None:
-    keeps_offsets = world.rng.random() < 0.5
+    # A ConfigMap goes with the group that it belongs to.
+    keeps_offsets = world.rng.random() < 0.5 and not world.plan.kinesis
     kept = "are still there" if keeps_offsets else "were deleted"
     number = world.history.counts["groups made again"] = world.history.counts["groups made again"] + 1
     identity = replace(world.spec.identity, uid=f"6a1f2c34-0000-4000-8000-{number + 1:012d}")

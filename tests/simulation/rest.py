@@ -13,7 +13,7 @@ from shardherd.core.model.nouns import ShardState
 from tests.simulation import faults
 from tests.simulation.filling import RECOVERY
 from tests.simulation.history_entries import BrokenError
-from tests.simulation.resting import unlike
+from tests.simulation.resting import staying, unlike
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -32,7 +32,7 @@ def settle(world: World) -> None:
     interval = world.spec.settings.heartbeat_interval
     while True:
         world.until(world.time + 10.0 * world.plan.time_scale)
-        why = unowned(world) or world.history.unfinished()
+        why = unowned(world) or world.history.unfinished() or world.places.unfinished()
         if not why and not world.kafka.unanswered:
             counts = world.history.counts
             grants, writes = counts["grants"], counts["ownership writes"]
@@ -90,11 +90,10 @@ def unowned(world: World) -> str:
     names = {consumer.consumer for consumer in view.consumers if consumer.ready and not consumer.draining}
     if names != set(world.pods.wanted):
         return f"ready consumers are {sorted(names)}, wanted {sorted(world.pods.wanted)}"
-    number = world.spec.settings.cells
+    number, stay = world.spec.settings.cells, staying(world)
     # What is shared out evenly is a shard, or a cell with all that there is of it.
-    units = {
-        (shard.holder, cell(shard.shard, number) if number else shard.shard) for shard in shards if shard.holder is not None
-    }
+    of_shards = ((shard.holder, cell(shard.shard, number) if number else shard.shard) for shard in shards)
+    units = {(holder, unit) for holder, unit in of_shards if holder is not None and unit not in stay}
     held = Counter(holder for holder, _ in units)
     counts = [held[consumer.consumer] for consumer in view.consumers]
     if world.spec.settings.assignor != "Range" and max(counts) - min(counts) > 1:

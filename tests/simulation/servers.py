@@ -16,21 +16,24 @@ from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
 from shardherd.core.group import ownership as codec
 from shardherd.core.group.notes import parse
 from shardherd.core.group.records import PositionCopies
-from shardherd.core.model.nouns import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
+from shardherd.core.model.nouns import GroupIdentity, GroupSpec, KinesisSource, Offset, ShardId, ShardInfo
 from shardherd.ports import (
     CommitFencedError,
     Discovered,
+    OffsetStore,
     OutcomeUnknownError,
     OwnershipConflictError,
     OwnershipGoneError,
     OwnershipTooLargeError,
     OwnershipUnavailableError,
+    ShardSource,
     SourceUnavailableError,
     StoredCopies,
     StoredOwnership,
 )
 from tests.simulation.history import History
 from tests.simulation.history_entries import BrokenError
+from tests.simulation.kinesis import ServedTable, SimulatedKinesisSource, SimulatedPositions
 from tests.simulation.leaderless import PartialView
 from tests.simulation.network import Network, Process
 from tests.simulation.retention import Retention
@@ -241,6 +244,8 @@ class Kafka:
         """Positions that a user has asked for and does not know the fate of."""
         self.leaderless: set[ShardId] = set()
         """Shards of which no look can tell how far they reach."""
+        self.table = ServedTable(self)
+        """Where the positions are in place of Kafka's offsets, if the source is Kinesis."""
 
     def infos(self) -> tuple[ShardInfo, ...]:
         """Raises SourceUnavailableError if none of the shards is there, as for a topic that does not exist."""
@@ -275,6 +280,12 @@ class Kafka:
             raise CommitFencedError(f"another producer has epoch {self.epoch}, this one had {epoch}")
         if away := [shard for shard in offsets if not self.history.shards[shard].present]:
             raise SourceUnavailableError(f"cannot commit {away}: there is no such partition")
+        self.lands(offsets, notes, writer, resets)
+
+    def lands(
+        self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str], writer: str, resets: Mapping[ShardId, str]
+    ) -> None:
+        """These positions are durable now, wherever they are kept."""
         for shard, offset in offsets.items():
             note, again = parse(notes.get(shard, "")), self.committed.get(shard) == offset
             if note is not None and note.source_id not in ("", self.history.shards[shard].source_id):
@@ -319,6 +330,7 @@ class Kafka:
     def begin_anew(self, *, keeps_offsets: bool) -> None:
         """Another group of the same name uses this Kafka group from now on."""
         self.forcing, self.unanswered = set(), {}
+        self.table.collect()
         if not keeps_offsets:
             self.committed.clear()
             self.notes.clear()
@@ -338,12 +350,17 @@ class SimulatedConnector:
     def __init__(self, process: Process, network: Network, kafka: Kafka, proven_at: Callable[[], float]) -> None:
         self._parts = (process, network, kafka, proven_at)
 
-    def source(self, spec: GroupSpec) -> SimulatedSource:
+    def source(self, spec: GroupSpec) -> ShardSource:
         process, network, kafka, _ = self._parts
         kafka.history.sightings.begin(process.name)
+        if isinstance(spec.source, KinesisSource):
+            return SimulatedKinesisSource(process, network, kafka.history)
         return SimulatedSource(process, network, kafka)
 
-    def offsets(self, spec: GroupSpec) -> SimulatedOffsets:
+    def offsets(self, spec: GroupSpec) -> OffsetStore:
+        if isinstance(spec.source, KinesisSource):
+            process, network, kafka, proven_at = self._parts
+            return SimulatedPositions(process, network, kafka.table, spec.identity, proven_at)
         return SimulatedOffsets(*self._parts)
 
 

@@ -22,6 +22,7 @@ class Sightings:
         self._patience = patience
         self._shown: dict[tuple[str, ShardId, str], float] = {}
         self._missed: dict[tuple[str, ShardId], float] = {}
+        self._found_again: dict[tuple[str, ShardId], float] = {}
         self._missed_last: dict[ShardId, float] = {}
         self._unlooked_last: dict[ShardId, float] = {}
         self._looked_last: dict[tuple[str, ShardId], float] = {}
@@ -29,6 +30,7 @@ class Sightings:
     def begin(self, coordinator: str) -> None:
         """This coordinator loads the group: it has seen nothing yet."""
         self._missed = {key: since for key, since in self._missed.items() if key[0] != coordinator}
+        self._found_again = {key: when for key, when in self._found_again.items() if key[0] != coordinator}
         self._looked_last = {key: when for key, when in self._looked_last.items() if key[0] != coordinator}
 
     def looked(self, coordinator: str, infos: Collection[ShardInfo], now: float, unlooked: Collection[ShardId] = ()) -> None:
@@ -41,7 +43,8 @@ class Sightings:
             self._missed.setdefault((coordinator, shard), now)
             self._missed_last[shard] = now
         for shard in there:
-            self._missed.pop((coordinator, shard), None)
+            if self._missed.pop((coordinator, shard), None) is not None:
+                self._found_again[coordinator, shard] = now
         self._unlooked_last.update(dict.fromkeys(unlooked, now))
         self._looked_last.update(dict.fromkeys(((coordinator, info.shard) for info in infos), now))
 
@@ -52,6 +55,10 @@ class Sightings:
     def misses(self, coordinator: str, shard: ShardId) -> bool:
         """Whether the last look of this coordinator was without this shard."""
         return (coordinator, shard) in self._missed
+
+    def missed_since(self, coordinator: str, shard: ShardId, when: float) -> bool:
+        """Whether the last look of this coordinator was without this shard, or at that time still was."""
+        return self.misses(coordinator, shard) or self._found_again.get((coordinator, shard), float("-inf")) > when
 
     def missed_within(self, seconds: float, shard: ShardId, now: float) -> bool:
         """Whether some look was without this shard lately."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import Offset, Reset, ResetTo, ShardId
+from tests.simulation import kinesis
 from tests.simulation.history import applying
 from tests.simulation.history_entries import Shard
 
@@ -26,9 +27,16 @@ class Source:
         """Whether a user is about to reset what was made anew."""
         return self._resetting is not None
 
+    def name(self, number: int) -> ShardId:
+        """What the shard is called that the source got as its `number`-th, from 0."""
+        return kinesis.shard_id(number) if self._world.plan.kinesis else ShardId(f"t/{number}")
+
     def add(self, name: ShardId, parents: tuple[ShardId, ...] = ()) -> None:
         """A new shard."""
         shard = Shard(name, parents, born=self._world.time)
+        if self._world.plan.kinesis:
+            shard.source_id = f"id-{self._ids}"
+            shard.begin = shard.end = shard.prefix = kinesis.begin_at(self._world.time, len(self._world.history.shards))
         shard.ordered_from_birth = self._world.spec.settings.ordered
         self._world.history.shards[name] = shard
 
@@ -36,7 +44,7 @@ class Source:
         """The first shards, and when something is written to some of them."""
         world = self._world
         for number in range(world.plan.shards):
-            self.add(ShardId(f"t/{number}"))
+            self.add(self.name(number))
         # In a schedule of days most is written on the first day: what is not written to for long may be forgotten.
         until = world.plan.chaos if world.plan.time_scale == 1.0 else world.plan.chaos / 8
         for _ in range(18):
@@ -106,13 +114,17 @@ class Source:
             self.come_back(shards)
             return
         self._ids += 1
-        with_offsets = world.rng.random() < 0.25
+        # Those of Kinesis are not kept there.
+        with_offsets = world.plan.kinesis or world.rng.random() < 0.25
         asking = self._asking()
-        for old in shards:
+        for number, old in enumerate(shards):
             shard = Shard(old.name, born=world.time, source_id=f"id-{self._ids}", was_away=True)
             shard.forced_under = old.forced_under  # who has not heard of it yet reads this one under the grant that it ended
             shard.succeeds_started = old.succeeds_started or old.highest is not None
-            shard.ordered_from_birth, shard.end = old.ordered_from_birth, world.rng.randint(0, 40)
+            shard.ordered_from_birth = old.ordered_from_birth
+            if world.plan.kinesis:
+                shard.begin = shard.prefix = kinesis.begin_at(world.time, number)
+            shard.end = shard.begin + world.rng.randint(0, 40)
             world.history.shards[old.name] = shard
             world.kafka.drop_asked(old.name, asking)
             if not with_offsets:

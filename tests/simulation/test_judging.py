@@ -18,6 +18,7 @@ from shardherd.core.group.notes import text
 from shardherd.core.group.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from shardherd.core.group.state import State
 from shardherd.core.model.errors import IllegalTransitionError, StaleIncarnationError
+from shardherd.core.model.gauges import Watermarks
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
@@ -166,9 +167,9 @@ GONE = replace(THIRD, present=False, ended=THIRD.incarnation, end_reason=EndReas
 ANOTHER_RUN = replace(THIRD, incarnation=Incarnation("uid-c", 2))
 
 
-def moving_beside(third: ConsumerRecord = THIRD, **says: Any) -> Judge:
+def moving_beside(third: ConsumerRecord = THIRD, watermarks: Watermarks | None = None, **says: Any) -> Judge:
     """A judge who has seen a shard on its way from g-0 to g-1, and this third consumer, which says this 50 s later."""
-    judge = judging(MOVING)
+    judge = judging(MOVING, watermarks=watermarks or Watermarks())
     judge.store(owned(MOVING, consumers={**CONSUMERS, THIRD.consumer: third}, group_epoch=4), LEADER)
     judge.hears(Heartbeat(THIRD.consumer, THIRD.incarnation, 1, 6, **{"ready": True, **says}), LEADER)
     judge.timeline.now += 50.0
@@ -378,6 +379,7 @@ def world_in_which_a_user_has_asked_for(*positions: tuple[ShardId, int], alive: 
         time=judge.timeline.now,
         rng=random.Random(1),
         operators=[SimpleNamespace(alive=alive, asking=set(positions))],
+        plan=plan(0),
         leader=lambda: leader,
         say=lambda _: None,
         asked=asked,
@@ -715,7 +717,9 @@ def test_what_is_made_anew_after_a_position_was_forced_is_still_read_under_the_g
     kafka.forcing.add((T0, 2))
     commits(kafka, 2, "id-1", forced=True)
     judge.store(owned(FENCED, revision=7), LEADER)
-    world: Any = SimpleNamespace(history=judge, kafka=kafka, operators=[], rng=Random(1), time=judge.now, say=lambda _: None)
+    world: Any = SimpleNamespace(
+        history=judge, kafka=kafka, operators=[], rng=Random(1), time=judge.now, say=lambda _: None, plan=plan(0)
+    )
     Source(world).make_anew([judge.shards[T0]])
     judge.shards[T0].end = 10
     judge.write(T0, 0, 6, 4, RUN_OF[A])
@@ -809,6 +813,21 @@ def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
         judge.store(freed, LEADER)
 
 
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_shard_is_freed_of_who_was_silent_though_he_is_heard_while_that_is_stored(decided: bool) -> None:
+    gone = {**CONSUMERS, A: replace(CONSUMERS[A], present=False)}
+    taken = HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None)
+    judge = judging(HELD, rejoin_grace=90.0)
+    judge.hears(heartbeat(A, 2), LEADER)
+    judge.timeline.now += 95.0
+    if decided:
+        judge.expiry_decided(LEADER, A, RUNS[A])
+    judge.hears(heartbeat(A, 3), LEADER)
+    judge.timeline.now += 0.1
+    with nullcontext() if decided else pytest.raises(BrokenError, match=r"0\.1 s after it was heard"):
+        judge.store(owned(taken, consumers=gone, revision=7, group_epoch=4), LEADER)
+
+
 EXPIRED = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.PROGRESS_TIMEOUT)
 REPLACED = ConsumerRecord(A, Incarnation("uid-c", 1), superseded=("uid-a",))
 TAKEN = HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None)
@@ -853,6 +872,52 @@ def test_a_shard_of_a_cell_that_is_gone_waits_for_nobody_who_has_let_go_of_it(ce
     judge.hears(heartbeat(A, 2), LEADER)
     with pytest.raises(BrokenError, match="within its grace of 90 s") if kept else nullcontext():
         judge.store(owned(TAKEN, revision=7), LEADER)
+
+
+@pytest.mark.parametrize(("found_again", "right"), [(1.0, True), (40.0, False)])
+def test_a_shard_of_a_cell_that_is_found_again_while_its_freeing_is_stored_was_gone_when_that_was_decided(
+    found_again: float, right: bool
+) -> None:
+    judge = judging(HELD, rejoin_grace=90.0)
+    judge.cells = 1
+    both = (ShardInfo(T0, 0, 10), ShardInfo(T1, 0, 10))
+    for shown, ago in ((both, 60.0), (both[1:], 50.0), (both, found_again)):
+        judge.sightings.looked(LEADER, shown, judge.timeline.now - ago)
+    judge.hears(heartbeat(A, 2), LEADER)
+    with nullcontext() if right else pytest.raises(BrokenError, match="within its grace of 90 s"):
+        judge.store(owned(TAKEN, revision=7), LEADER)
+
+
+@pytest.mark.parametrize("cells", [0, 1])
+@pytest.mark.parametrize("named", [True, False], ids=["which its holder names", "which its holder has let go of"])
+@pytest.mark.parametrize("there", [True, False], ids=["there", "away"])
+def test_a_cell_on_its_way_stays_with_its_holder_only_for_a_shard_that_is_away_and_that_he_names(
+    cells: int, named: bool, there: bool
+) -> None:
+    judge = judging(MOVING, MOVING._replace(shard=T1, parents=(T0,)))
+    judge.cells = cells
+    shown = (ShardInfo(T0, 0, 10), ShardInfo(T1, 0, 10))
+    judge.sightings.looked(LEADER, shown, judge.timeline.now - 1)
+    judge.sightings.looked(LEADER, shown if there else shown[:1], judge.timeline.now)
+    judge.hears(heartbeat(A, 2, held=(HeldShard(T1, 4),) if named else ()), LEADER)
+    stays = [HELD._replace(revision=7), HELD._replace(shard=T1, parents=(T0,), revision=7)]
+    right = bool(cells) and named and not there
+    with nullcontext() if right else pytest.raises(BrokenError, match="stays with g-0, though g-1 waits for it"):
+        judge.store(owned(*stays, revision=7), LEADER)
+
+
+@pytest.mark.parametrize("cells", [0, 1])
+@pytest.mark.parametrize(("durable", "lost"), [(None, True), (2, True), (3, False)])
+def test_a_cell_on_its_way_stays_with_its_holder_when_a_position_of_it_is_lost(
+    cells: int, durable: int | None, lost: bool
+) -> None:
+    judge = judging(MOVING, MOVING._replace(shard=T1, parents=(T0,)))
+    judge.cells = cells
+    judge.shards[T1] = replace(judge.shards[T1], begin=3, durable=durable)
+    stays = [HELD._replace(revision=7), HELD._replace(shard=T1, parents=(T0,), revision=7)]
+    right = bool(cells) and lost
+    with nullcontext() if right else pytest.raises(BrokenError, match="stays with g-0, though g-1 waits for it"):
+        judge.store(owned(*stays, revision=7), LEADER)
 
 
 def world_in_which_runs(*names: ConsumerId) -> Any:
@@ -902,6 +967,18 @@ def test_it_sees_a_shard_that_waits_for_nothing_or_does_not_wait() -> None:
     judge.shards[T0].open, judge.shards[T0].highest = False, 10
     with pytest.raises(BrokenError, match="waits, and every ancestor is read"):
         judge.store(owned(over._replace(last_holder=A), child._replace(state=ShardState.WAIT), revision=7), LEADER)
+
+
+def test_a_shard_need_not_wait_for_an_ancestor_that_is_gone_from_the_source() -> None:
+    waits = FREE._replace(shard=T1, parents=(T0,), state=ShardState.WAIT, started=False)
+    woken = owned(FREE, waits._replace(state=ShardState.NOT_ALLOC), revision=7)
+    judge = judging(FREE, waits, ordered=True)
+    judge.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), judge.timeline.now)
+    judge.store(woken, LEADER)
+    another = judging(FREE, waits, ordered=True)
+    another.sightings.looked("operator-0", (ShardInfo(T1, 0, 10),), another.timeline.now)
+    with pytest.raises(BrokenError, match="was woken before its ancestors"):
+        another.store(woken, LEADER)
 
 
 def test_a_shard_may_wait_for_an_ancestor_that_is_there_and_that_nobody_could_look_at_yet() -> None:

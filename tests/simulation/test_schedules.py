@@ -42,7 +42,7 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
-from tests.simulation import ahead, bugs_of_workers, campaign, seeds
+from tests.simulation import ahead, bugs_of_kinesis, bugs_of_outputs, bugs_of_workers, campaign, seeds
 from tests.simulation.bugs import BUGS, DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import ConsumerRun, Leaving
@@ -91,10 +91,19 @@ HAPPENS = (
     "ownerships taken over that were put back",
     "tasks of executors that outlived their driver",
     "records written by plain consumers",
+    "schedules of a stream of Kinesis",
+    "conflicts of positions",
     "records written by workers",
     "shards of workers revoked",
     "shards of workers lost",
     "records of workers buried",
+    "records taken by outputs",
+    "records taken by outputs exactly once",
+    "records told to be in all outputs",
+    "batches that an output failed at",
+    "batches that an output took and failed at",
+    "batches that an output took in part",
+    "outputs given up at the end of a shard",
     "groups made again whose offsets are still there",
     "groups made again whose offsets were deleted",
     "refused with GroupReplacedError",
@@ -273,7 +282,7 @@ def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
 def test_every_planted_bug_is_found_within_a_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     found, known = ahead.bugs(), seeds.of_bugs()
     assert [name for name, shown in found.items() if shown is None] == []
-    assert len(found) >= 46 + 25
+    assert len(found) >= 46 + 25 + 12
     stale = [name for name, shown in found.items() if shown is not None and shown[0] != known.get(name)]
     with capsys.disabled():
         print(f"\n{len(found) - len(stale)} of {len(found)} planted bugs were shown by their seed in {seeds.BUGS.name}")
@@ -304,11 +313,24 @@ def test_a_search_for_a_bug_that_takes_two_faults_is_directed_at_them() -> None:
 
 
 def test_a_search_for_a_bug_of_the_worker_runs_workers_only_and_no_seed_that_was_kept_has_any() -> None:
-    drawn = planned(0, "early ACK")
-    assert ([drawn.is_worker(ConsumerId(f"g-{number}")) for number in range(3)], plan(0).workers) == ([True] * 3, 0)
-    kept = [*seeds.failed(), *(seed for bug, seed in seeds.of_bugs().items() if bug not in bugs_of_workers.BUGS)]
+    drawn, sending = planned(0, "early ACK"), planned(0, "a batch that an output failed at done")
+    for each in (drawn, sending):
+        assert [each.is_worker(ConsumerId(f"g-{number}")) for number in range(3)] == [True] * 3
+    assert (drawn.outputs, sending.outputs, plan(0).workers, plan(0).outputs) == (False, True, 0, False)
+    of_workers = bugs_of_workers.BUGS | bugs_of_outputs.BUGS
+    kept = [*seeds.failed(), *(seed for bug, seed in seeds.of_bugs().items() if bug not in of_workers)]
     assert [seed for seed in kept if plan(seed).workers] == []
-    assert 5 < sum(plan(seed).workers > 0 for seed in range(1000)) < 30
+    plans = [plan(seed) for seed in range(1000)]
+    assert 10 < sum(each.workers > 0 for each in plans) < 45
+    assert 3 < sum(each.outputs for each in plans) < 25
+    assert [each.seed for each in plans if each.outputs and not each.workers] == []
+
+
+def test_a_search_for_a_bug_of_kinesis_reads_a_stream_and_no_seed_that_was_kept_does() -> None:
+    assert (planned(0, "a child read from latest").kinesis, plan(0).kinesis) == (True, False)
+    kept = [*seeds.failed(), *(seed for bug, seed in seeds.of_bugs().items() if bug not in bugs_of_kinesis.BUGS)]
+    assert [seed for seed in kept if plan(seed).kinesis] == []
+    assert 40 < sum(plan(seed).kinesis for seed in range(1000)) < 90
 
 
 def test_one_seed_is_one_run() -> None:

@@ -25,6 +25,7 @@ from shardherd.worker.stream import Wanted
 from shardherd.worker.worker import Processing
 from tests.harness.loop_crew import LoopCrew
 from tests.simulation.history_entries import BrokenError
+from tests.simulation.outputs import Sends, options_of
 from tests.simulation.plain import PlainRun
 from tests.simulation.programs import KINDS, Book
 
@@ -33,6 +34,9 @@ SIZE = 512 * 1024
 
 WAITING = (LEAST // 2 + 4 * 1024 * 1024) // SIZE
 """Most records of a shard that may wait to be processed: all of the memory for what waits, and one Fetch."""
+
+OUTPUTS = "outputs"
+"""The kind of programs that send records to outputs."""
 
 CALLED_AFTER = 0.05
 """Seconds after which a function that was given to the crew runs: Fetches take a moment."""
@@ -77,11 +81,11 @@ class WorkerRun(PlainRun):
         world, run = self.world, self.run
         self.draw = draw = random.Random(f"{world.plan.seed} worker {run}")
         self.failing = draw.choice((0.0, 0.03, 0.15))
-        self.kind = draw.choice(tuple(KINDS))
+        self.kind = OUTPUTS if world.plan.outputs else draw.choice(tuple(KINDS))
         self.books: dict[ShardId, Book] = {}
         self.untold = 0
         # Only what a thread gets is buried at once.
-        buries = self.kind in ("records", "trees") and draw.random() < 0.5
+        buries = self.kind in ("records", "trees", OUTPUTS) and draw.random() < 0.5
         self.options = Options(
             threads=draw.randint(1, 3),
             batch_size=draw.randint(2, 30),
@@ -96,8 +100,11 @@ class WorkerRun(PlainRun):
             bad_records="dead-letter" if buries else "hold",
             dead_letters="graveyard" if buries else "",
         )
+        if self.kind == OUTPUTS:
+            self.options = options_of(self.options, draw, world.places.guarantee)
+        make = Sends if self.kind == OUTPUTS else KINDS[self.kind]
         crew = LoopCrew(lambda _: CALLED_AFTER, self.process.loop)
-        self.processing = Processing(lambda: KINDS[self.kind](self), self, crew, self.options, self, self)
+        self.processing = Processing(lambda: make(self), self, crew, self.options, self, self)
         self._consumer = AsyncConsumer(
             Phased(self._client, self),
             run.consumer,

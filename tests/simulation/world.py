@@ -35,6 +35,7 @@ from tests.simulation.history_entries import BrokenError, Run
 from tests.simulation.judging import Judge, listening
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import EXPIRIES, OperatorRun
+from tests.simulation.places import Places
 from tests.simulation.plan import FAULTS, Plan
 from tests.simulation.pods import Pods
 from tests.simulation.rest import settle
@@ -81,6 +82,7 @@ class World:
         self.network = Network(self.timeline, self.rng, say=self.say if self.tell else None)
         self.api = ApiServer(self.history)
         self.kafka = Kafka(self.history)
+        self.places = Places(self)
         self.spec = plan.spec
         self.disks = Disks(plan.seed, plan.time_scale)
         self.discovery = plan.discovery

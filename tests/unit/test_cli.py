@@ -12,7 +12,9 @@ from typing import ClassVar
 import pytest
 import uvloop
 
-from shardherd.cli import FAILED, MISCONFIGURED, main
+from shardherd.cli import main
+from shardherd.cli.command_line import MISCONFIGURED
+from shardherd.cli.operator_process import FAILED
 from shardherd.settings import Settings
 
 
@@ -43,7 +45,7 @@ def test_the_operator_runs_in_the_loop_of_uvloop(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setenv("SHARDHERD_NAMESPACE", "system")
     monkeypatch.setenv("SHARDHERD_POD_NAME", "shardherd-0")
-    monkeypatch.setattr("shardherd.cli.operate", operate)
+    monkeypatch.setattr("shardherd.cli.command_line.operate", operate)
     monkeypatch.setattr("shardherd.telemetry.logs.configure", lambda *_: None)
     assert main(["operator"]) == 0
 

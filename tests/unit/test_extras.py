@@ -107,7 +107,7 @@ def installed(extra: str) -> set[str]:
     [
         ("spark", modules("spark")),
         ("worker", modules("worker")),
-        ("operator", ["shardherd.cli"]),
+        ("operator", modules("cli")),
         ("cli", modules("inspect")),
         ("tracing", ["shardherd.telemetry.tracing", *modules("adapters/traces")]),
         ("local", [*modules("local"), *modules("adapters/local")]),

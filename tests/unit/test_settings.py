@@ -132,6 +132,12 @@ def test_the_identity_must_be_given(name: str) -> None:
         ("SHARDHERD_TLS", "on", "use one of disabled, auto, secret"),
         ("SHARDHERD_TLS_ACCEPT_PLAIN", "no", "use one of true, false"),
         ("SHARDHERD_COORDINATOR_URL", "operator:8080", "use a URL that begins with http:// or https://"),
+        (
+            "SHARDHERD_WATCH_NAMESPACE_SELECTOR",
+            "team in a",
+            "'team in a' is none of key, !key, key=value, key!=value, key in (value,...) and key notin (value,...);"
+            " write for example shardherd.dev/operator=a, or team in (a,b),!retired",
+        ),
     ],
 )
 def test_a_bad_value_is_refused_with_its_name_and_the_remedy(name: str, value: str, remedy: str) -> None:
@@ -149,6 +155,21 @@ def test_a_leader_must_give_up_before_another_may_take_over(deadline: str, retry
 def test_tokens_are_checked_by_keys_only_of_namespaces_that_are_named() -> None:
     with pytest.raises(SettingsError, match='SHARDHERD_TOKEN_CHECK is "keys" and SHARDHERD_WATCH_NAMESPACES names none'):
         load(REQUIRED | {"SHARDHERD_TOKEN_CHECK": "keys"})
+
+
+def test_namespaces_are_chosen_by_their_labels_or_by_name() -> None:
+    selector = "shardherd.dev/operator=a,!retired"
+    chosen = {"SHARDHERD_WATCH_NAMESPACE_SELECTOR": f" {selector} "}
+    assert load(REQUIRED | chosen).watch_namespace_selector == selector
+    assert (
+        load(REQUIRED).watch_namespace_selector
+        == load(REQUIRED | {"SHARDHERD_WATCH_NAMESPACE_SELECTOR": " "}).watch_namespace_selector
+        == ""
+    )
+    with pytest.raises(SettingsError, match="names shop, web: namespaces are chosen by their labels or by name, set one of"):
+        load(REQUIRED | chosen | {"SHARDHERD_WATCH_NAMESPACES": "shop,web"})
+    with pytest.raises(SettingsError, match='SHARDHERD_TOKEN_CHECK is "keys" and SHARDHERD_WATCH_NAMESPACES names none'):
+        load(REQUIRED | chosen | {"SHARDHERD_TOKEN_CHECK": "keys"})
 
 
 def test_two_servers_cannot_share_a_port() -> None:

@@ -74,9 +74,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml (.Values.applicationNamespaces | default (without .Values.watchNamespaces .Release.Namespace)) -}}
 {{- end -}}
 
-{{/* Whose groups are served, as a YAML list; empty for all. */}}
+{{/* By which labels namespaces are chosen, as a label selector; empty if they are not. */}}
+{{- define "shardherd.namespaceSelector" -}}
+{{- $selector := .Values.watchNamespaceSelector | default dict -}}
+{{- $chosen := dict -}}
+{{- with $selector.matchLabels }}{{ $_ := set $chosen "matchLabels" . }}{{ end -}}
+{{- with $selector.matchExpressions }}{{ $_ := set $chosen "matchExpressions" . }}{{ end -}}
+{{- if $chosen -}}
+{{- if .Values.watchNamespaces }}{{ fail "watchNamespaceSelector chooses namespaces by their labels: leave watchNamespaces empty, or name in it those to serve and leave the selector empty" }}{{ end -}}
+{{- if .Values.watchAllNamespaces }}{{ fail "watchAllNamespaces=true serves all namespaces: set it to false to have watchNamespaceSelector choose among them, or leave the selector empty" }}{{ end -}}
+{{- if not .Values.rbac.clusterRoles }}{{ fail "watchNamespaceSelector needs a ClusterRole, as a namespace may get its label at any time: set rbac.clusterRoles=true, or name the namespaces to serve in watchNamespaces and leave the selector empty" }}{{ end -}}
+{{- toYaml $chosen -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The same as a text, as kubectl takes it. */}}
+{{- define "shardherd.namespaceSelectorText" -}}
+{{- $chosen := include "shardherd.namespaceSelector" . | fromYaml -}}
+{{- $parts := list -}}
+{{- range $key, $value := $chosen.matchLabels }}{{ $parts = append $parts (printf "%s=%s" $key $value) }}{{ end -}}
+{{- range $chosen.matchExpressions -}}
+{{- if eq .operator "Exists" }}{{ $parts = append $parts .key -}}
+{{- else if eq .operator "DoesNotExist" }}{{ $parts = append $parts (printf "!%s" .key) -}}
+{{- else }}{{ $parts = append $parts (printf "%s %s (%s)" .key (lower .operator) (join "," .values)) }}{{ end -}}
+{{- end -}}
+{{- join "," $parts -}}
+{{- end -}}
+
+{{/* Whose groups are served, as a YAML list; empty for all, or those that the selector chooses. */}}
 {{- define "shardherd.servedNamespaces" -}}
-{{- if .Values.watchAllNamespaces -}}[]
+{{- if or .Values.watchAllNamespaces (include "shardherd.namespaceSelector" .) -}}[]
 {{- else -}}{{ toYaml (.Values.watchNamespaces | default .Values.applicationNamespaces | default (list .Release.Namespace)) }}
 {{- end -}}
 {{- end -}}

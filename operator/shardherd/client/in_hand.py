@@ -31,7 +31,8 @@ class ShardInHand:
     """A shard that is being read. It is not given up to another consumer before it is put back.
 
     `name`, `position` (the next record to read) and `epoch` are those of the moment when it was taken. `held_since` is the
-    first epoch since which this consumer's name has held it without a gap, a forced checkpoint or a reset.
+    first epoch since which this consumer's name has held it without a gap, a forced checkpoint or a reset. `source_id` is that
+    of its topic, empty where it is not known.
     """
 
     def __init__(self, grant: Grant, saver: Saver) -> None:
@@ -39,6 +40,7 @@ class ShardInHand:
         self.position: Offset = grant.done
         self.epoch: int = grant.epoch
         self.held_since: int = grant.held_since
+        self.source_id: str = grant.source_id
         self._grant = grant
         self._saver = saver
 

@@ -19,6 +19,7 @@ import kopf
 
 from shardherd.controller import names
 from shardherd.controller.reconcile import Controller
+from shardherd.controller.served import Served
 from shardherd.controller.worklist import Key
 
 logger = logging.getLogger(__name__)
@@ -58,15 +59,17 @@ def run(
     stop: threading.Event,
     ready: threading.Event,
     see: See = lambda *_: True,
+    served: Served | None = None,
 ) -> None:
     """Watch and reconcile until `stop` is set; `ready` is set once watching has begun. Raises what ends it early.
 
-    `make_controller` is called in the loop that the controller will live in, as is `see`. No namespaces means all.
+    `make_controller` is called in the loop that the controller will live in, as is `see`. No namespaces means all, or with
+    `served` those that are in it at that moment; watching begins once these are known.
 
     Kopf ends by whatever answer it does not expect: that a watch which it opens would go on from what is forgotten (410), or an
     error of the server's in the middle of a watch. Consumers have nothing to do with that, so watching begins anew.
     """
-    asyncio.run(_operator(make_controller, login, namespaces, stop, ready, see))
+    asyncio.run(_operator(make_controller, login, namespaces, stop, ready, see, served))
 
 
 async def _operator(
@@ -76,14 +79,19 @@ async def _operator(
     stop: threading.Event,
     ready: threading.Event,
     see: See,
+    served: Served | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     controller = make_controller()
     stop_requested = loop.run_in_executor(None, stop.wait)
     ends: deque[float] = deque(maxlen=ENDS)
+    beside: list[asyncio.Task[None]] = []
     try:
+        if served is not None:
+            beside.append(asyncio.create_task(served.run(controller), name="namespaces"))
+            await _known(served, beside, stop_requested)
         while not stop_requested.done():
-            why = await _watch(controller, login, namespaces, stop_requested, ready, see)
+            why = await _watch(controller, login, namespaces, stop_requested, ready, see, served, beside)
             if stop_requested.done():
                 return
             ends.append(loop.time())
@@ -95,6 +103,25 @@ async def _operator(
         # Also for whoever waits for it in a thread, which would keep this loop from ending.
         stop.set()
         await stop_requested
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _known(served: Served, beside: Sequence[asyncio.Task[None]], stop_requested: asyncio.Future[bool]) -> None:
+    """Wait until it is known which namespaces are served: nothing may be judged before. Raises what ended the looking."""
+    known = asyncio.create_task(served.known.wait(), name="known")
+    ends: tuple[asyncio.Future[Any], ...] = (known, stop_requested, *beside)
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    known.cancel()
+    _check(beside)
+
+
+def _check(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Raise what one of these failed with."""
+    for task in tasks:
+        if task.done():
+            task.result()
 
 
 class WatchingEndedError(Exception):
@@ -108,15 +135,19 @@ async def _watch(
     stop_requested: asyncio.Future[bool],
     ready: threading.Event,
     see: See,
+    served: Served | None,
+    beside: Sequence[asyncio.Task[None]],
 ) -> BaseException | None:
-    """Run Kopf until a stop is requested or Kopf fails; returns what it failed with. Raises errors of the controller."""
+    """Run Kopf until a stop is requested or Kopf fails; returns what it failed with. Raises errors of the controller, and of
+    what runs `beside` it.
+    """
     stop = asyncio.Event()
     # Made before Kopf starts, so that Kopf does not count it among its own tasks.
     ticker = asyncio.create_task(controller.run(), name="ticker")
     ours = asyncio.all_tasks()
     kopfs = await kopf.spawn_tasks(
-        registry=_registry(controller, login, see),
-        settings=_settings(),
+        registry=_registry(controller, login, see, served),
+        settings=_settings(served),
         standalone=True,
         clusterwide=not namespaces,
         namespaces=list(namespaces),
@@ -124,12 +155,11 @@ async def _watch(
         ready_flag=ready,
     )
     failed: list[asyncio.Task[Any]] = []
-    ends: tuple[asyncio.Future[Any], ...] = (ticker, stop_requested, *kopfs)
+    ends: tuple[asyncio.Future[Any], ...] = (ticker, stop_requested, *beside, *kopfs)
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         failed = [task for task in kopfs if task.done()]
-        if ticker.done():
-            ticker.result()
+        _check((ticker, *beside))
     finally:
         if not failed:
             _be_quiet()
@@ -172,6 +202,9 @@ _OWNED = {
 """What is watched of a group's objects, and its kind."""
 
 
+_NAMESPACES = ("v1", "namespaces")
+
+
 class _Stateless(kopf.DiffBaseStorage):
     """What Kopf compares an object with to find out what changed in it.
 
@@ -189,7 +222,7 @@ class _Stateless(kopf.DiffBaseStorage):
         raise NotImplementedError("event handlers leave nothing on objects")
 
 
-def _settings() -> kopf.OperatorSettings:
+def _settings(served: Served | None) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.persistence.diffbase_storage = _Stateless()
     settings.posting.enabled = False
@@ -202,15 +235,23 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = PAGE
     settings.queueing.idle_timeout = IDLE
     settings.process.ultimate_exiting_timeout = None
-    # Neither CustomResourceDefinitions nor Namespaces are watched, so the operator needs no right to.
+    # Neither CustomResourceDefinitions nor Namespaces are watched by Kopf itself, so the operator needs no right to.
     settings.scanning.disabled = True
     for resource in _OWNED:
         settings.watching.label_selectors[resource] = names.GROUP_LABEL
+    if served is not None:
+        # The API server tells of one that ceases to match as of one that is deleted, and of others nothing.
+        settings.watching.label_selectors[_NAMESPACES] = served.selector
     return settings
 
 
-def _registry(controller: Controller, login: Callable[[], kopf.ConnectionInfo], see: See) -> kopf.OperatorRegistry:
+def _registry(
+    controller: Controller, login: Callable[[], kopf.ConnectionInfo], see: See, served: Served | None
+) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
+
+    def elsewhere(body: Mapping[str, Any]) -> bool:
+        return served is not None and body["metadata"]["namespace"] not in served
 
     def note_listing(event: Mapping[str, Any]) -> None:
         # Kopf says None of what is there when a watch begins, also when it begins anew after the server has forgotten so much.
@@ -222,12 +263,16 @@ def _registry(controller: Controller, login: Callable[[], kopf.ConnectionInfo], 
 
     async def group(event: Mapping[str, Any], **_: Any) -> None:
         body, gone = event["object"], event["type"] == "DELETED"
+        if elsewhere(body):
+            return
         see(names.KIND, body, event["type"])
         note_listing(event)
         controller.saw_group(_key(body, body["metadata"]["name"]), body, gone=gone)
 
     async def owned(event: Mapping[str, Any], param: Any = None, **_: Any) -> None:
         body, gone = event["object"], event["type"] == "DELETED"
+        if elsewhere(body):
+            return
         name = names.group_of(body["metadata"].get("labels", {}))
         note_listing(event)
         if name is None or not see(param, body, event["type"]):
@@ -243,7 +288,16 @@ def _registry(controller: Controller, login: Callable[[], kopf.ConnectionInfo], 
         kopf.on.event(
             version, plural, registry=registry, id=f"owned-{plural}", param=kind, labels={names.GROUP_LABEL: kopf.PRESENT}
         )(owned)
+    if served is not None:
+        kopf.on.event(*_NAMESPACES, registry=registry, id="namespaces")(_namespace(served))
     return registry
+
+
+def _namespace(served: Served) -> Callable[..., Any]:
+    async def namespace(event: Mapping[str, Any], **_: Any) -> None:
+        served.saw(event["object"], event["type"])
+
+    return namespace
 
 
 def _key(body: Mapping[str, Any], name: str) -> Key:

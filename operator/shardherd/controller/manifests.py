@@ -72,6 +72,8 @@ class Manifests:
 
     With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps, with `scrapers` by
     what they know who may scrape them. What is in it is no part of what is rendered. No group gets what `guard` names.
+
+    `operator` is its name among all of the cluster, which pods bear if `marked`: another one may serve their group later.
     """
 
     coordinator_url: str
@@ -79,6 +81,8 @@ class Manifests:
     trust: bool = False
     scrapers: bool = False
     guard: Guard = NO_GUARD
+    operator: str = ""
+    marked: bool = False
 
     def check(self, resource: Resource) -> None:
         """Raises declared.InvalidGroupError for a group whose pods would have what is the operator's own."""
@@ -173,7 +177,12 @@ class Manifests:
         given = application.get("worker" if is_python(application) else "driver", {}).get("template", {})
         template = _agreed(merge(template, given), given)
         template["metadata"]["labels"] = template["metadata"].get("labels", {}) | labels
-        template["metadata"].setdefault("annotations", {})[names.TEMPLATE_HASH] = template_hash(resource["spec"])
+        annotations = template["metadata"].setdefault("annotations", {})
+        annotations[names.TEMPLATE_HASH] = template_hash(resource["spec"])
+        # A pod that named another operator would be replaced as soon as it is made.
+        annotations.pop(names.SERVED_BY, None)
+        if self.marked:
+            annotations[names.SERVED_BY] = self.operator
         return template
 
     def _container(self, resource: Resource) -> dict[str, Any]:

@@ -27,6 +27,9 @@ CAPACITY = "shardherd.dev/capacity"
 TEMPLATE_HASH = "shardherd.dev/template-hash"
 """Annotation of a driver's pod: which declaration it was made from."""
 
+SERVED_BY = "shardherd.dev/served-by"
+"""Annotation of a driver's pod: which operator it calls. Only of those of operators that choose namespaces by their labels."""
+
 MANIFEST_HASH = "shardherd.dev/manifest-hash"
 """Annotation of our objects: which manifest was applied last."""
 

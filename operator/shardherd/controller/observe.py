@@ -42,7 +42,10 @@ def observe(
     spec = wanted.declared
     if rejected:
         spec = replace(spec, rejected=known.because or "What is declared did not run.")
-    drivers = (pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], "")) for pod in objects.pods)
+    drivers = (
+        pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], ""), renderings.operator)
+        for pod in objects.pods
+    )
     found = ((pods.executor(pod), executor_ended(pod, gone=False)) for pod in objects.pods)
     executors = tuple(replace(executor, ended=ended) for executor, ended in found if executor is not None)
     proven = deaths.proven(ordered=spec.settings.ordered, executors=spec.executors)

@@ -24,25 +24,31 @@ _OF_JAVA = re.compile(r": (?P<said>.+)")
 _LABEL = re.compile(r"(?P<uid>[0-9a-f-]+)\.(?P<start>[0-9]+)")
 
 
-def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
-    """The driver that this pod is, or None. `log` is the end of what its last container wrote, as far as it was read."""
+def driver(pod: Pod, template_hash: str, log: str = "", operator: str = "") -> ConsumerPod | None:
+    """The driver that this pod is, or None. `log` is the end of what its last container wrote, as far as it was read.
+
+    `operator` is our own name; pods that bear another one's call that.
+    """
     metadata = pod["metadata"]
     ordinal = metadata["name"].rpartition("-")[2]
     if metadata.get("labels", {}).get(ROLE_LABEL) != names.DRIVER_ROLE or not ordinal.isdigit():
         return None
     ready = is_ready(pod)
     status = consumer_container(pod)
+    annotations = metadata.get("annotations", {})
+    foreign = bool(operator) and annotations.get(names.SERVED_BY, operator) != operator
     return ConsumerPod(
         name=ConsumerId(metadata["name"]),
         uid=metadata["uid"],
         ordinal=int(ordinal),
         ready=ready,
         deleting="deletionTimestamp" in metadata,
-        current=metadata.get("annotations", {}).get(names.TEMPLATE_HASH) == template_hash,
+        current=annotations.get(names.TEMPLATE_HASH) == template_hash and not foreign,
         trouble=None if ready else trouble(pod, log),
         cordoned=metadata["labels"].get(names.CORDONED_LABEL) == "true",
         running="running" in status.get("state", {}),
         answers=bool(status.get("ready")),
+        foreign=foreign,
     )
 
 

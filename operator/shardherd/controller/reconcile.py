@@ -48,6 +48,9 @@ WATCHES_BEGIN = 6.0
 AT_ONCE = 64
 """Groups that are read and written at the same time: more would only wait for each other's requests, holding what they read."""
 
+LAST_WORDS = 5.0
+"""Seconds after which nothing is counted of a group any more that is not served: at first, consumers are still answered."""
+
 UNSETTLED_INTERVAL = 5.0
 """Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
 
@@ -120,6 +123,7 @@ class Controller:
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
         self._look_again: list[float] = []
+        self._let_go: list[tuple[float, Key]] = []
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._worklist = worklist(self.reconcile, self._failed)
 
@@ -142,6 +146,21 @@ class Controller:
         """The StatefulSet of this group changed or went."""
         self._wake(key)
 
+    def found_group(self, key: Key) -> None:
+        """There is such a group, which no watch has told of."""
+        self._wake(key)
+
+    def let_go(self, namespace: str) -> None:
+        """Its groups are not ours any more. Nothing of theirs is changed: another operator may serve them by now."""
+        for key in [key for key in self._groups if key[0] == namespace]:
+            self._worklist.drop(key)
+            group = self._groups.pop(key)
+            self._let_go.append((self._clock.now() + LAST_WORDS, key))
+            if group.identity is not None:
+                logger.info("the group is not served any more", extra=fields(group=group.identity))
+            self._end(key, group)
+        self._trust.forget(namespace)
+
     def watches_began(self) -> None:
         """A watch began, maybe again: deletions before that may have been missed."""
         now = self._clock.now()
@@ -160,6 +179,10 @@ class Controller:
     def tick(self) -> None:
         """Have those groups looked at for which it is time."""
         now = self._clock.now()
+        for _, key in [each for each in self._let_go if each[0] <= now]:
+            if key not in self._groups:
+                self._metrics.forget(*key)
+        self._let_go = [each for each in self._let_go if each[0] > now]
         began = any(at <= now for at in self._look_again)
         self._look_again = [at for at in self._look_again if at > now]
         all_groups = ALL_SHARE * sum(group.planning_took for group in self._groups.values())
@@ -331,15 +354,19 @@ class Controller:
         """The group is gone. True if something was seen since it was read: another may stand under its name by now."""
         if group.identity is not None:
             logger.info("the group was deleted", extra=fields(group=group.identity))
-            self._coordination.forget(group.identity)
-            self._renderings.forget(group.identity.uid)
-            group.identity = None
-        self._metrics.forget(*key)
+        self._end(key, group)
         if group.dirty:
             group.renew(self._clock.now())
             return True
         self._groups.pop(key, None)
         return False
+
+    def _end(self, key: Key, group: _Group) -> None:
+        if group.identity is not None:
+            self._coordination.forget(group.identity)
+            self._renderings.forget(group.identity.uid)
+            group.identity = None
+        self._metrics.forget(*key)
 
     def _group(self, key: Key) -> _Group:
         return self._groups.setdefault(key, _Group(self._clock.now()))

@@ -52,6 +52,10 @@ class Trust:
             await self._cluster.apply(manifest(namespace, wanted))
             self._published[namespace] = wanted, self._clock.now()
 
+    def forget(self, namespace: str) -> None:
+        """Others may write to this namespace from now on: what it has is not known."""
+        self._published.pop(namespace, None)
+
     def _wanted(self) -> dict[str, str]:
         return {key: found for key, read in self._kept.items() if (found := read())}
 

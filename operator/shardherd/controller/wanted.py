@@ -35,6 +35,11 @@ class Renderings:
         self._manifests = manifests
         self._known: dict[str, tuple[tuple[object, ...], Wanted]] = {}
 
+    @property
+    def operator(self) -> str:
+        """The name of the operator that pods are made for."""
+        return self._manifests.operator
+
     def of(self, resource: Resource, rejected: str = "") -> Wanted:
         """What this effective resource wants. `rejected` tells apart what one generation stands for before and after a
         roll-back. Raises declared.InvalidGroupError."""

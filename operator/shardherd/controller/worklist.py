@@ -66,6 +66,12 @@ class Worklist:
         if not worker.works:
             worker.task = asyncio.create_task(self._run(key, worker), name=f"reconcile {key[0]}/{key[1]}")
 
+    def drop(self, key: Key) -> None:
+        """Forget this key; a run under way goes no further than it is."""
+        worker = self._workers.pop(key, None)
+        if worker is not None and worker.task is not None:
+            worker.task.cancel()
+
     async def close(self) -> None:
         """Stop all workers, also those that are begun meanwhile; a run under way is cancelled."""
         while self._workers:

@@ -258,10 +258,14 @@ class Mailbox:
     async def _take_back(self, decided: list[_Decided], refused: list[tuple[Item, Exception]], error: Exception) -> None:
         """Nothing of this turn was decided. If nothing else can be written either, the group's time stands until it can.
 
-        For who does in time what was asked is refused meanwhile, and would be timed out for it.
+        For who does in time what was asked is refused meanwhile, and would be timed out for it. Who was heard was not silent.
         """
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(decided))
         self._roll_back()
+        with self._deciding:
+            for each in decided:
+                if isinstance(each.item, Ask) and isinstance(each.item.request, Heartbeat):
+                    self.group.note_life(each.item.request, self._turn_at)
         if self._stands_at is None and not await self._writes_go_through():
             self._stands_at = self._turn_at
         after = self._ports.clock.now() + INSIST_AFTER

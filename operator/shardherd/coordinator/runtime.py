@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.core.group import admission
-from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, UnknownGroupError
+from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError, UnknownGroupError
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation, KafkaSource
 from shardherd.core.model.requests import ConsumerDied
 
@@ -31,7 +31,10 @@ a thousand groups may come at once."""
 
 
 class Runtime:
-    """The groups by namespace and name."""
+    """The groups by namespace and name.
+
+    `refusal` is asked what to answer for a group that is not among them, by namespace and name; None: what is usual.
+    """
 
     def __init__(
         self,
@@ -40,8 +43,10 @@ class Runtime:
         discovery_interval: float,
         unknown_group_grace: float,
         max_groups_per_source: int = 0,
+        refusal: Callable[[str, str], ShardherdError | None] = lambda *_: None,
     ) -> None:
         self.ports = ports
+        self._refusal = refusal
         self._max_groups = max_groups_per_source
         self._interval = discovery_interval
         self._grace = unknown_group_grace
@@ -188,6 +193,8 @@ class Runtime:
         runner = self._groups.get((namespace, name))
         if runner is not None:
             return runner
+        if (refusal := self._refusal(namespace, name)) is not None:
+            raise refusal
         since = self._leading_since
         if since is None or self.ports.clock.now() - since < self._grace:
             raise CoordinatorUnavailableError(

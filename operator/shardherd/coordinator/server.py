@@ -15,6 +15,7 @@ from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runtime import Runtime
+from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import Coordination
 
@@ -63,6 +64,7 @@ class CoordinatorServer:
         max_groups_per_source: int = 0,
         requests_per_second: float = 0.0,
         tls: Tls | None = None,
+        refusal: Callable[[str, str], ShardherdError | None] = lambda *_: None,
     ) -> None:
         self._ports = ports
         self._tls = tls
@@ -75,6 +77,7 @@ class CoordinatorServer:
             discovery_interval=discovery_interval,
             unknown_group_grace=unknown_group_grace,
             max_groups_per_source=max_groups_per_source,
+            refusal=refusal,
         )
         self._runner: web.ServerRunner | None = None
         self._coordination: ThreadSafeCoordination | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 from shardherd.controller.pods import is_ready
 from shardherd.core.model.reasons import ConditionType
+from shardherd.core.model.selectors import SelectorError, parse
 from shardherd.core.planning.explaining import said_of
 from shardherd.core.planning.listing import condition, identity_of
 from shardherd.inspect.answers import Answer, Section, keyed
@@ -41,7 +42,10 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was read; None where it could not be, with the API server's words in `refused`, by what it was."""
+    """What was read; None where it could not be, with the API server's words in `refused`, by what it was.
+
+    `labels` are those of the namespace, which are read if the operators choose by them.
+    """
 
     namespace: str
     operators: str
@@ -55,6 +59,7 @@ class Examined:
     lease: Mapping[str, Any] | None = None
     lease_age: float | None = None
     pods: tuple[Mapping[str, Any], ...] | None = None
+    labels: Mapping[str, str] | None = None
     coordinator: str | None = None
     groups: tuple[Mapping[str, Any], ...] | None = None
     refused: Mapping[str, str] | None = None
@@ -79,6 +84,7 @@ def doctor(examined: Examined, brokers: Sequence[Check] | None = None) -> Answer
             *_rights(examined.rights),
             *_clock(examined),
             *_operators(examined),
+            *_chosen(examined),
             *_groups(examined),
             *(_unasked(examined) if brokers is None else brokers),
         ]
@@ -192,6 +198,33 @@ def _operators(examined: Examined) -> Iterable[Check]:
         good = examined.coordinator == "ok"
         remedy = "" if good else "see the operators' pods and logs"
         yield Check("coordinator", OK if good else BAD, f"it says: {examined.coordinator}", remedy)
+
+
+def selectors_of(pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """By which labels these operators choose namespaces; empty if they do not."""
+    containers = (container for pod in pods for container in pod.get("spec", {}).get("containers", ()))
+    variables = (each for container in containers for each in container.get("env", ()))
+    return sorted({each.get("value", "") for each in variables if each["name"] == "SHARDHERD_WATCH_NAMESPACE_SELECTOR"} - {""})
+
+
+def _chosen(examined: Examined) -> Iterable[Check]:
+    selectors = selectors_of(examined.pods or ())
+    if not selectors:
+        return
+    said = " or ".join(selectors)
+    if examined.labels is None:
+        yield Check("namespace", UNKNOWN, f"{_refused(examined, 'labels')}; its labels must match {said}")
+        return
+    try:
+        matches = any(parse(selector).matches(examined.labels) for selector in selectors)
+    except SelectorError as error:
+        yield Check("namespace", BAD, f"the operators' selector: {error}", "correct watchNamespaceSelector of the chart")
+        return
+    if matches:
+        yield Check("namespace", OK, f"its labels match {said}")
+    else:
+        remedy = "label the namespace, or name that of the operators that serve it by --operator-namespace"
+        yield Check("namespace", BAD, f"{examined.namespace} is not served: its labels do not match {said}", remedy)
 
 
 def _pods(examined: Examined) -> Iterable[Check]:

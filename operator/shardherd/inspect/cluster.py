@@ -28,7 +28,7 @@ from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.planning.listing import identity_of
 from shardherd.core.planning.status import SELECTOR_LABEL
-from shardherd.inspect.checks import NONE, Examined, Right
+from shardherd.inspect.checks import NONE, Examined, Right, selectors_of
 from shardherd.inspect.coordinator import Coordinator
 from shardherd.inspect.observed import ConflictError, Happened, InspectError, Json, Observed
 from shardherd.local.schema import schema
@@ -132,6 +132,8 @@ class Cluster:
         lease = read("lease", f"/apis/coordination.k8s.io/v1/namespaces/{operators}/leases/{release}")
         selector = "app.kubernetes.io/name=shardherd,app.kubernetes.io/component=operator"
         pods = read("pods", f"/api/v1/namespaces/{operators}/pods", query={"labelSelector": selector})
+        chosen = selectors_of((pods or {}).get("items", ()))
+        namespace = read("labels", f"/api/v1/namespaces/{self.namespace}") if chosen else None
         groups = read("groups", f"{BASE}/namespaces/{self.namespace}/consumergroups")
         asked = self._now()
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -152,6 +154,7 @@ class Cluster:
             lease=lease,
             lease_age=self._now() - seconds_since_1970(renewed) if renewed else None,
             pods=None if pods is None else tuple(pods["items"]),
+            labels=None if namespace is None else namespace["metadata"].get("labels", {}),
             coordinator=self._health(operators, release, refused),
             groups=None if groups is None else tuple(groups["items"]),
             refused=refused,

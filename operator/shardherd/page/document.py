@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from typing import Any
 
+from shardherd.core.model.gauges import NO_WATERMARKS, described
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerView, GroupView, ShardState, ShardView
 from shardherd.core.model.positions import exact
@@ -150,7 +151,16 @@ def _consumer(view: ConsumerView) -> Json:
         "heartbeatSeconds": round(view.heartbeat_age),
         "shards": view.shards,
         "zone": view.zone,
+        "stage": view.stage.value,
+        "fullest": _fullest(view),
     }
+
+
+def _fullest(view: ConsumerView) -> str | None:
+    """That of the consumer's gauges which is used most, and how much of it is; None if it reports none."""
+    if not view.gauges:
+        return None
+    return described(NO_WATERMARKS, max(view.gauges, key=lambda each: each.used / each.total))
 
 
 def _foremost(shards: list[ShardView]) -> list[ShardView]:

@@ -6,6 +6,7 @@ Called by the package only. A body that it does not read is for `reading`, which
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -42,9 +43,14 @@ def _is_printable(body: bytes) -> bool:
         return False
 
 
+_MAKING = threading.Lock()
+"""A decoder that is made fills in what msgspec keeps of a class for all that follow: two at once see half of it, and crash."""
+
+
 @functools.cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=_inward)
+    with _MAKING:
+        return msgspec.json.Decoder(kind, dec_hook=_inward)
 
 
 def _inward(_seconds: type, value: object) -> Seconds:

@@ -21,15 +21,18 @@ from shardherd.consumer.ports import Coordinator, Readiness
 from shardherd.consumer.session import Session
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import Tracker
+from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 from shardherd.spark.adoption import Adoption
 from shardherd.spark.agent_ports import KnownEndOffsets, Observer
+from shardherd.spark.available_now import AvailableNow
 from shardherd.spark.batch_sizing import BatchSizing
 from shardherd.spark.consumer_run import ConsumerRun
+from shardherd.spark.counting import size_of
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
-from shardherd.spark.offsets import Offsets
+from shardherd.spark.offsets import Offsets, topics_of
 from shardherd.spark.running_batch import HandedBatch, handed_out, read_again
 
 log = logging.getLogger(__name__)
@@ -90,7 +93,7 @@ class Agent(ConsumerRun):
         self._records_at = now()
         self._asked_at = now()
         self._writing = False
-        self._bounds: EndOffsets | None = None
+        self._bounds: AvailableNow | None = None
         self._adoption = Adoption(self.tracker)
         self._accepted = False  # the query is known not to be refused
         self._drifts = asyncio.Event()  # something was abandoned, and tasks of it may still run
@@ -113,11 +116,11 @@ class Agent(ConsumerRun):
     def hear(self, notice: Notice) -> None:
         match notice:
             case Assigned():
-                self._end_offsets.watch(self.tracker.shards)
+                self._end_offsets.watch(self.tracker.epochs())
                 self._joined.set()
                 self._records.set()
             case Released():
-                self._end_offsets.watch(self.tracker.shards)
+                self._end_offsets.watch(self.tracker.epochs())
             case Changed():
                 if self.tracker.adrift:
                     self._drifts.set()
@@ -272,7 +275,10 @@ class Agent(ConsumerRun):
             warm = max(warm, self._warm_wanted)
         elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
-        end_offsets = self._end_offsets.known() if self._bounds is None else self._bounds
+        end_offsets = self._end_offsets.known()
+        if self._bounds is not None:
+            looked_for = 0.0 if self._end_offsets.failing() else self._now() - self._records_at
+            end_offsets = self._bounds.ends(end_offsets, looked_for)
         handed = {} if self._adoption.proven else self.tracker.hand_out(self._read_up_to(limits, sizes, end_offsets))
         if not handed and warm == start.warm:
             return None
@@ -282,12 +288,13 @@ class Agent(ConsumerRun):
             # An empty one, which only keeps workers warm, is none that a user's trigger waits for.
             self._records_at = self.batch_at
             self._observer.began(self.tracker.in_flight, self._asked_at)
-        self.batch_sizing.begin(sum(each.stop - each.start for each in handed.values()), self._now())
+        self.batch_sizing.begin(size_of(handed), self._now())
         self.session.changed()
         ranges = handed or self.tracker.standing()
         leaders = leaders_of(start, ranges, end_offsets)
-        self.batch = handed_out(handed)
-        return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders, accepted=self._accepted)
+        ids = self.tracker.source_ids
+        self.batch = handed_out(handed, ids)
+        return Offsets(self.settings.group_uid, warm, ranges, topics_of(ranges, ids), leaders=leaders, accepted=self._accepted)
 
     def _read_up_to(
         self, limits: Limits, sizes: Mapping[ShardId, float], end_offsets: Mapping[ShardId, Offset]
@@ -299,15 +306,27 @@ class Agent(ConsumerRun):
             return {}
         if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._records_at):
             return {}
+        if any(map(is_of_kinesis, available)):
+            # How much that is was decided where it was looked for: positions count nothing.
+            return {shard: end_offsets[shard] for shard in available}
         # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
         paced = self._bounds is None or limits.max_records is None
         counts = limits.share(available, sizes, self.batch_sizing.bound if paced else None)
         return {shard: at + counts.get(shard, 0) for shard, at in self.tracker.positions().items()}
 
+    def unread(self) -> bool:
+        """Whether a query with Trigger.AvailableNow must not end yet, although there was nothing to hand out just now."""
+        over = self.session.ending or bool(self.refusal)
+        return self._bounds is not None and not over and self._bounds.unread(self.tracker.positions())
+
     def _available(self, end_offsets: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
-        """How many records each shard that may be read has up to these ends, if it has any."""
+        """How many records each shard that may be read has up to these ends, if it has any; 1 where nothing counts them."""
         positions = self.tracker.positions()
-        return {shard: end_offsets[shard] - at for shard, at in positions.items() if end_offsets.get(shard, 0) > at}
+        return {
+            shard: 1 if is_of_kinesis(shard) else end_offsets[shard] - at
+            for shard, at in positions.items()
+            if end_offsets.get(shard, 0) > at
+        }
 
     def finished(self, end: Offsets) -> None:
         """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""
@@ -332,7 +351,7 @@ class Agent(ConsumerRun):
         # Whoever goes begins nothing: others read it, from the coordinator's position on.
         ours = self.tracker.replay({} if self.session.ending else end.shards)
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
-        self.batch = read_again(ours, self.tracker.held())
+        self.batch = read_again(ours, self.tracker.held(), self.tracker.source_ids)
         self.session.log_shards("replaying", {shard: each.epoch for shard, each in ours.items()})
         self.session.log_shards("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
         self.batch_sizing.forget()
@@ -343,11 +362,16 @@ class Agent(ConsumerRun):
         """For Trigger.AvailableNow: wait for the first assignment and read up to what there is now, without a warm-up."""
         self.ready = True
         self.session.heartbeat_now()
-        while not (wanted := set(self.tracker.positions())) or not wanted <= set(self._end_offsets.known()):
+        bounds = EndOffsets()
+        while not (wanted := self.tracker.positions().keys()) or not wanted <= bounds.keys():
             self._records.clear()
-            await self._records.wait()
-        known = self._end_offsets.known()
-        self._bounds = EndOffsets({shard: known[shard] for shard in wanted}, epochs_in(known))
+            missing = wanted - bounds.keys()
+            reached = await self._end_offsets.reached(missing) if missing else {}
+            bounds = EndOffsets({**bounds, **reached}, {**bounds.leaders, **epochs_in(reached)})
+            if not reached:
+                await self._records.wait()
+        self._bounds = AvailableNow(EndOffsets({shard: bounds[shard] for shard in wanted}, bounds.leaders))
+        self._records_at = self._now()
 
     def known_end_offsets(self) -> Mapping[ShardId, Offset]:
         """The known ends of the shards that we hold."""

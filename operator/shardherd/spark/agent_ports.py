@@ -5,7 +5,7 @@ Nothing here has behaviour.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from shardherd.core.consumer.tracker import ReadRange
@@ -15,11 +15,18 @@ from shardherd.core.model.nouns import Offset, ShardId
 class KnownEndOffsets(Protocol):
     """The known ends of shards, kept fresh by someone else."""
 
-    def watch(self, shards: Iterable[ShardId]) -> None:
-        """From now on, these are the shards whose ends are wanted."""
+    def watch(self, shards: Mapping[ShardId, int]) -> None:
+        """From now on, these are the shards whose ends are wanted, with the epochs of their grants.
+
+        Under another one a shard may be read from elsewhere, after a reset.
+        """
         ...
 
     def known(self) -> Mapping[ShardId, Offset]: ...
+
+    async def reached(self, shards: Collection[ShardId]) -> Mapping[ShardId, Offset]:
+        """How far these shards reach now: the end of what there is. One that is left out is not known yet."""
+        ...
 
     def failing(self) -> bool:
         """Whether the ends of some of these shards cannot be learned now: there may be more to read than is known."""

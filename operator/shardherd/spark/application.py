@@ -8,6 +8,7 @@ only there can SIGTERM become a drain, and only then does the stream reader's pr
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -18,24 +19,18 @@ from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 
 from shardherd.consumer.gauges import Gauges, OwnGauge, measure_of
 from shardherd.core.model.security import Security
 from shardherd.spark import driver_logs
+from shardherd.spark.cells import forked
 from shardherd.spark.cells.build import Build, CellsError
 from shardherd.spark.cells.runner import CELL_PROPERTY
 from shardherd.spark.cells.runtime import CellRuntime
-from shardherd.spark.driver_runtime import Began, Progress
 from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
+from shardherd.spark.progress import ProgressListener
 from shardherd.spark.running_batch import BatchRanges, RangesError, Running, ranges_of
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
@@ -96,16 +91,27 @@ def make_session(name: str | None, conf: Mapping[str, str] | None, gauge: OwnGau
     _runtime = runtime
     signal.signal(signal.SIGTERM, runtime.terminate)
     builder = SparkSession.builder.appName(name or pod.group)
-    for key, value in session_conf(pod, conf or {}).items():
+    settings = session_conf(pod, conf or {})
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with _forking(pod, settings):
+        spark = builder.getOrCreate()
     spark.dataSource.register(ShardherdSource)
-    spark.streams.addListener(_ProgressListener(runtime))
+    spark.streams.addListener(ProgressListener(runtime.finished))
     runtime.attach(spark)
     atexit.register(runtime.leave)
     # Before Python's side of the listeners goes away, or the JVM complains of it at length.
     atexit.register(spark.stop)
     return spark
+
+
+def _forking(pod: Pod, settings: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+    """While Spark's JVM is started: in a group with cells, the processes of its stream readers are to be forks."""
+    if not pod.state_location or not forked.wanted(settings):
+        return contextlib.nullcontext()
+    address = pod.run_dir / "forks.sock"
+    forked.start(address)
+    return forked.asked(address)
 
 
 def ranges_now(batch_id: int) -> BatchRanges:
@@ -242,27 +248,3 @@ def _number_of_executors(pod: Pod) -> dict[str, str]:
         "spark.dynamicAllocation.minExecutors": str(executors.least),
         "spark.dynamicAllocation.maxExecutors": str(executors.instances),
     }
-
-
-class _ProgressListener(StreamingQueryListener):
-    """Tells the agent of finished micro-batches: an idle query would tell it nothing else."""
-
-    def __init__(self, runtime: AgentRuntime | CellRuntime) -> None:
-        self._runtime = runtime
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is finished yet."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        said = event.progress
-        phases = {str(phase): int(took) for phase, took in said.durationMs.items()}
-        began = Began(str(said.timestamp), int(said.batchId))
-        state = tuple(str(operator.operatorName) for operator in said.stateOperators)
-        ends = tuple((str(source.endOffset), int(source.numInputRows)) for source in said.sources if source.endOffset)
-        self._runtime.finished(Progress(str(said.name or ""), str(said.runId), ends, phases, state, began))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing was finished."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The stream reader's connection says it too, and in the right order."""

@@ -19,7 +19,8 @@ class ReaderSettings:
     """What the stream reader needs to plan tasks. `slots`: tasks that can run at once, None if not known; it may change later.
 
     `security` is `core.model.security.Security.as_dict()`. `counts_address`: where decoded values are counted, None if
-    nowhere. `committed`: only committed records are read.
+    nowhere. `committed`: only committed records are read. `kinesis` says how the stream is reached that is read in the place
+    of Kafka: stream, region, endpoint and credentials of `KinesisSettings`.
     """
 
     group: str
@@ -28,14 +29,19 @@ class ReaderSettings:
     security: Mapping[str, Any] = field(default_factory=dict)
     counts_address: CountsAddress | None = None
     committed: bool = False
+    kinesis: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Where the next micro-batch ends (None: nothing to do), and the known ends of shards."""
+    """Where the next micro-batch ends (None: nothing to do), and the known ends of shards.
+
+    `unread`: there is nothing to do just now, but a query with Trigger.AvailableNow has not read all that there was.
+    """
 
     end: dict[str, Any] | None
     end_offsets: Mapping[ShardId, Offset]
+    unread: bool = False
 
 
 class BatchPlanner(Protocol):

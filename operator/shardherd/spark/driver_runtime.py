@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shardherd.consumer.ports import Coordinator
-    from shardherd.spark.agent_ports import AnyAgent, Observer
+    from shardherd.spark.agent_ports import AnyAgent, KnownEndOffsets, Observer
+    from shardherd.spark.kinesis.next_ends import NextEnds
     from shardherd.spark.traces import BatchTraces
     from shardherd.telemetry.tracing import Tracing
 
@@ -177,7 +178,11 @@ class DriverRuntime(ABC, Generic[A]):
         """On the event loop: as `finished`."""
 
     @abstractmethod
-    def _make_agent(self, coordinator: Coordinator, end_offsets: EndWatcher, observer: Observer) -> A: ...
+    def _make_agent(self, coordinator: Coordinator, end_offsets: KnownEndOffsets, observer: Observer) -> A: ...
+
+    @abstractmethod
+    def _next_ends(self) -> NextEnds:
+        """What is known of the shards of Kinesis, where those are read."""
 
     @abstractmethod
     def _make_server(self, agent: A, path: Path, reader_settings: dict[str, Any], **more: Any) -> SocketServer: ...
@@ -203,8 +208,8 @@ class DriverRuntime(ABC, Generic[A]):
         pod = self._pod
         metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.session.consumer)
         coordinator, observer = self._outside(metrics)
-        brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
-        end_offsets = EndWatcher(brokers, self._end_offsets_changed)
+        brokers = None if pod.kinesis else Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
+        end_offsets = self._next_ends() if brokers is None else EndWatcher(brokers, self._end_offsets_changed)
         agent = self._agent = self._make_agent(coordinator, end_offsets, observer)
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)
@@ -213,6 +218,7 @@ class DriverRuntime(ABC, Generic[A]):
             "bootstrapServers": pod.bootstrap_servers,
             "slots": pod.slots,
             "kafka": pod.security.as_dict(),
+            "kinesis": pod.kinesis,
             "countsAddress": counts_address.as_dict() if pod.metrics_port else None,
         }
         slots = self._slots
@@ -221,7 +227,7 @@ class DriverRuntime(ABC, Generic[A]):
             agent,
             pod.socket,
             reader_settings,
-            read_committed=end_offsets.read_committed,
+            read_committed=end_offsets.read_committed if isinstance(end_offsets, EndWatcher) else _unsaid,
             committed=pod.read_committed,
             slots=wanted,
         )
@@ -234,8 +240,9 @@ class DriverRuntime(ABC, Generic[A]):
         self._loop.add_reader(self._terminate_read, self._terminated)
         watching = [
             self._loop.create_task(self._watch_tasks(agent)),
-            self._loop.create_task(self._watch_event_times(metrics, brokers)),
         ]
+        if brokers is not None:
+            watching.append(self._loop.create_task(self._watch_event_times(metrics, brokers)))
         if slots is not None:
             watching.append(self._loop.create_task(self._watch_executors(slots)))
         self._started.set()
@@ -383,6 +390,10 @@ class DriverRuntime(ABC, Generic[A]):
         log.error("cancelling running jobs: %s", reason)
         if self._spark is not None:
             await self._loop.run_in_executor(None, self._spark.sparkContext.cancelAllJobs)
+
+
+def _unsaid(committed: bool) -> None:
+    """Whether a query reads committed records alone says nothing of a source without transactions."""
 
 
 def _exit_after(seconds: float, code: int) -> None:

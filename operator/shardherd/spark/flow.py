@@ -16,13 +16,17 @@ from shardherd.core.model.nouns import ShardId
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the options say of a micro-batch's size. `max_delay` and `target_seconds` are in seconds; None: no limit."""
+    """What the options say of a micro-batch's size. Durations are in seconds; None: no limit.
+
+    `max_span` is for Kinesis: seconds of a shard's records.
+    """
 
     max_records: int | None = None
     min_records: int | None = None
     max_delay: float = 900.0
     max_bytes: int | None = None
     target_seconds: float | None = None
+    max_span: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For the agent's socket; `Limits(**...)` is the way back."""

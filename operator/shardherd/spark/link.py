@@ -59,7 +59,7 @@ class AgentLink:
         answer = self._ask("latest", start=start, limit=None if once else self._limits.max_records)
         if "slots" in answer:
             self._reader_settings = replace(self.reader_settings, slots=answer["slots"])
-        return Latest(answer["end"], answer["ends"])
+        return Latest(answer["end"], answer["ends"], answer.get("unread", False))
 
     def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:
         return frozenset(self._ask("replay", end=end)["ours"])
@@ -97,7 +97,13 @@ class AgentLink:
         said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed, **self._place})
         counts_address = CountsAddress(**said["countsAddress"]) if said.get("countsAddress") else None
         self._reader_settings = ReaderSettings(
-            said["group"], said["bootstrapServers"], said["slots"], said["kafka"], counts_address, said["committed"]
+            said["group"],
+            said["bootstrapServers"],
+            said["slots"],
+            said["kafka"],
+            counts_address,
+            said["committed"],
+            said.get("kinesis"),
         )
 
     def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:

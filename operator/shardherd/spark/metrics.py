@@ -13,7 +13,9 @@ from aiohttp import web
 
 from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.spark.counting import records_in
 from shardherd.spark.decode_stats import PATH, Counts, ReceivedCounts
 from shardherd.telemetry import metrics as names
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers
@@ -66,9 +68,9 @@ class AgentMetrics:
 
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None:
         self._batches.inc()
-        self._records.inc(sum(each.stop - each.start for each in ranges.values()))
+        self._records.inc(records_in(ranges))
         self._duration.observe(seconds)
-        self._finished.update({shard: each.stop for shard, each in ranges.items()})
+        self._finished.update({shard: each.stop for shard, each in ranges.items() if not is_of_kinesis(shard)})
 
     def trigger(self, rows: int, phases: Mapping[str, int]) -> None:
         """A trigger with a micro-batch ended, as Spark tells it; `phases` in milliseconds."""
@@ -116,8 +118,7 @@ class AgentMetrics:
         yield gauge(names.SOURCE_POSITION, {(shard,): stop for shard, stop in finished.items()})
         times: dict[tuple[str, ...], float] = {(shard,): at for shard, at in self._event_times.items() if shard in held}
         yield gauge(names.SOURCE_EVENT_TIME, times)
-        flying = sum(each.stop - each.start for each in agent.tracker.in_flight.values())
-        yield gauge(names.SOURCE_IN_FLIGHT, {(): flying})
+        yield gauge(names.SOURCE_IN_FLIGHT, {(): records_in(agent.tracker.in_flight)})
 
 
 async def serve_http(

@@ -1,7 +1,7 @@
 """The source's offsets: what Spark logs for a micro-batch, so that a replay needs nothing else.
 
 `{"group": UID, "shards": {id: [from, to, epoch]}, "v": 1, "warm": n}` with sorted keys: Spark compares offsets as text.
-Without a coordinator there is `"topics": {name: id}` too, once the positions to start at were resolved. With brokers that say
+There is `"topics": {name: id}` too, without a coordinator once the positions to start at were resolved. With brokers that say
 it there is `"leaders": {id: epoch}`, and in a group `"accepted": true`, once that is known; older versions write neither, and
 pass over them. Used by the source (in Spark's processes), by the agent and by its standalone counterpart; decides nothing.
 """
@@ -9,11 +9,12 @@ pass over them. Used by the source (in Spark's processes), by the agent and by i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import ShardId
 
 VERSION = 1
@@ -30,7 +31,8 @@ class OffsetsError(ValueError):
 class Offsets:
     """Where one micro-batch ends: the range of every shard, and how many warm-up batches were asked for so far.
 
-    `topics` are the ids of the topics that are read without a coordinator; None before the very first look. `leaders` are the
+    `topics` are the ids of the topics that are read, as far as they are known; without a coordinator None before the very
+    first look. `leaders` are the
     epochs under which the leaders of shards had records up to the end of each range, as far as they are known.
     `accepted`: the query that it was handed to is one that a group may have, as its first progress event has shown.
     """
@@ -56,6 +58,11 @@ class Offsets:
 
     def as_text(self) -> str:
         return json.dumps(self.as_dict())
+
+
+def topics_of(shards: Iterable[ShardId], ids: Mapping[ShardId, str]) -> dict[str, str] | None:
+    """The ids of these shards' topics, given those by shard; None if there are none."""
+    return {split(shard)[0]: ids[shard] for shard in shards if shard in ids} or None
 
 
 def parse(raw: Mapping[str, Any] | str, group: str) -> Offsets:

@@ -12,7 +12,8 @@ from pathlib import Path
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.core.model.security import Security
-from shardherd.source.security.environment import VariableError, json_object, read_access
+from shardherd.source.kinesis.environment import STREAM, stream_settings
+from shardherd.source.security.environment import BOOTSTRAP, json_object, read_access
 
 REQUIRED = (
     "SHARDHERD_GROUP",
@@ -24,9 +25,10 @@ REQUIRED = (
     "SHARDHERD_COORDINATOR_URL",
     "SHARDHERD_TOKEN_FILE",
     "SHARDHERD_RUN_DIR",
-    "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS",
+    BOOTSTRAP,
     "SHARDHERD_CHECKPOINT_PATH",
 )
+"""A pod that reads Kinesis has the stream in the place of where Kafka is."""
 
 
 class NotInPodError(RuntimeError):
@@ -56,7 +58,8 @@ class Pod:
     """One driver pod's settings; `session` has its consumer's. Durations are in seconds; a `metrics_port` of 0 serves nothing.
 
     `state_location` is where the state of a group with cells is kept, empty in others.
-    `read_committed` is None where the ConsumerGroup leaves the isolation level to the query.
+    `read_committed` is None where the ConsumerGroup leaves the isolation level to the query. `kinesis` says how the stream is
+    reached that is read in the place of Kafka: stream, region, endpoint and the folder of credentials.
     """
 
     namespace: str
@@ -70,6 +73,7 @@ class Pod:
     bootstrap_servers: str
     security: Security
     read_committed: bool | None
+    kinesis: Mapping[str, str] | None
     grace_period: float
     spark_conf: Mapping[str, str]
     checkpoint_path: str
@@ -107,7 +111,8 @@ class Pod:
 
 def read_pod(environment: Mapping[str, str]) -> Pod:
     """The pod's settings. Raises NotInPodError."""
-    missing = [name for name in REQUIRED if not environment.get(name)]
+    given = {BOOTSTRAP: environment.get(STREAM), **{name: text for name, text in environment.items() if text}}
+    missing = [name for name in REQUIRED if not given.get(name)]
     if missing:
         raise NotInPodError(
             f"shardherd.spark.session() runs inside a driver pod of a ConsumerGroup; not set here: {', '.join(missing)}. "
@@ -124,9 +129,9 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         return whole(name, round(default * 1000)) / 1000
 
     try:
-        kafka = read_access(environment)
+        kafka, kinesis = read_access(environment), stream_settings(environment)
         spark_conf = {key: str(value) for key, value in json_object(environment, "SHARDHERD_SPARK_CONF").items()}
-    except VariableError as error:
+    except ValueError as error:
         raise NotInPodError(str(error)) from error
     drain_timeout = seconds("SHARDHERD_DRAIN_TIMEOUT_MS", 60)
     namespace, group = environment["SHARDHERD_NAMESPACE"], environment["SHARDHERD_GROUP"]
@@ -154,6 +159,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         bootstrap_servers=kafka.bootstrap_servers,
         security=kafka.security,
         read_committed=kafka.read_committed,
+        kinesis=kinesis,
         grace_period=seconds("SHARDHERD_GRACE_PERIOD_MS", drain_timeout + 30),
         spark_conf=spark_conf,
         checkpoint_path=environment["SHARDHERD_CHECKPOINT_PATH"],

@@ -20,7 +20,10 @@ class RangesError(RuntimeError):
 
 
 class BatchRange(NamedTuple):
-    """The records of a shard with start <= offset < stop, which this consumer was given under `epoch`."""
+    """The records of a shard with start <= offset < stop, which this consumer was given under `epoch`.
+
+    Of Kinesis it is start <= int(sequenceNumber) < stop, with numbers of up to 56 digits.
+    """
 
     start: int
     stop: int
@@ -31,13 +34,28 @@ class BatchRanges(Mapping[str, BatchRange]):
     """The range of every shard of which a micro-batch has records, by `topic/partition`.
 
     `group` is the UID of the ConsumerGroup, which no other group will ever have; `run` is the id of the query's run.
+    `topic_ids` are those of the shards' topics, as far as Kafka has them.
     """
 
-    def __init__(self, ranges: Mapping[ShardId, BatchRange], *, group: str, batch_id: int, run: str) -> None:
+    def __init__(
+        self,
+        ranges: Mapping[ShardId, BatchRange],
+        *,
+        group: str,
+        batch_id: int,
+        run: str,
+        topic_ids: Mapping[ShardId, str] | None = None,
+    ) -> None:
         self._ranges: dict[str, BatchRange] = dict(sorted(ranges.items()))
         self.group = group
         self.batch_id = batch_id
         self.run = run
+        self.topic_ids: dict[str, str] = {shard: each for shard, each in (topic_ids or {}).items() if shard in ranges}
+
+    def key(self, shard: str) -> str:
+        """Under which a sink keeps the shard's position: that of a topic that was deleted and made again is another one."""
+        found = self.topic_ids.get(shard)
+        return f"{shard}@{found}" if found else shard
 
     def __getitem__(self, shard: str) -> BatchRange:
         return self._ranges[shard]
@@ -61,25 +79,33 @@ class Running(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class HandedBatch:
-    """What the agent has handed out last, and for which micro-batch it was asked, once it was."""
+    """What the agent has handed out last, and for which micro-batch it was asked, once it was.
+
+    `topic_ids` are those by shard that the coordinator told with the positions, of these and perhaps of others.
+    """
 
     ranges: Mapping[ShardId, BatchRange]
+    topic_ids: Mapping[ShardId, str]
     asked_by: Running | None = None
 
 
-def handed_out(ranges: Mapping[ShardId, ReadRange]) -> HandedBatch:
+def handed_out(ranges: Mapping[ShardId, ReadRange], topic_ids: Mapping[ShardId, str]) -> HandedBatch:
     """A micro-batch of new records."""
     return HandedBatch(
-        {shard: BatchRange(each.start, each.stop, each.epoch) for shard, each in ranges.items() if each.start < each.stop}
+        {shard: BatchRange(each.start, each.stop, each.epoch) for shard, each in ranges.items() if each.start < each.stop},
+        topic_ids,
     )
 
 
-def read_again(ranges: Mapping[ShardId, ReadRange], held: tuple[HeldShard, ...]) -> HandedBatch:
+def read_again(
+    ranges: Mapping[ShardId, ReadRange], held: tuple[HeldShard, ...], topic_ids: Mapping[ShardId, str]
+) -> HandedBatch:
     """A micro-batch that an earlier run has left: these of its ranges are still ours, under the epochs of our grants now."""
     epochs: dict[ShardId, int] = {}
     for each in held:  # what was abandoned is named too, under an epoch of before
         epochs[each.shard] = max(each.owner_epoch, epochs.get(each.shard, 0))
-    return HandedBatch({shard: BatchRange(each.start, each.stop, epochs[shard]) for shard, each in ranges.items()})
+    again = {shard: BatchRange(each.start, each.stop, epochs[shard]) for shard, each in ranges.items()}
+    return HandedBatch(again, topic_ids)
 
 
 def ranges_of(handed: HandedBatch | None, group: str, batch_id: int, running: Running | None) -> BatchRanges:
@@ -107,4 +133,4 @@ def ranges_of(handed: HandedBatch | None, group: str, batch_id: int, running: Ru
             'query that reads format("shardherd")'
         )
     handed.asked_by = running
-    return BatchRanges(handed.ranges, group=group, batch_id=batch_id, run=running.run)
+    return BatchRanges(handed.ranges, group=group, batch_id=batch_id, run=running.run, topic_ids=handed.topic_ids)

@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.agent import Agent
 from shardherd.spark.driver_runtime import DriverRuntime, Progress
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.running_batch import HandedBatch
 from shardherd.spark.serve import ReaderServer
 
 if TYPE_CHECKING:
     from shardherd.consumer.ports import Coordinator
-    from shardherd.source.kafka.end_offsets import EndWatcher
-    from shardherd.spark.agent_ports import Observer
+    from shardherd.spark.agent_ports import KnownEndOffsets, Observer
+    from shardherd.spark.kinesis.next_ends import NextEnds
 
 STATEFUL = (
     "this query keeps state by key ({operators}), and a ConsumerGroup moves shards between consumers without it: what it "
@@ -33,11 +37,28 @@ class AgentRuntime(DriverRuntime[Agent]):
     def batch(self, cell: str | None) -> HandedBatch | None:  # noqa: ARG002
         return None if self._agent is None else self._agent.batch
 
-    def _make_agent(self, coordinator: Coordinator, end_offsets: EndWatcher, observer: Observer) -> Agent:
+    def _make_agent(self, coordinator: Coordinator, end_offsets: KnownEndOffsets, observer: Observer) -> Agent:
         agent = Agent(self._pod.session, coordinator, end_offsets, observer, self._stop, self._running)
         agent.events_arrive = True
         agent.gauges = self._gauges
         return agent
+
+    def _next_ends(self) -> NextEnds:
+        from shardherd.spark.kinesis.next_ends import NextEnds
+        from shardherd.spark.kinesis.options import of_pod
+        from shardherd.spark.kinesis.planner import StreamService
+
+        assert self._pod.kinesis is not None
+        return NextEnds(StreamService(of_pod(self._pod.kinesis)), self._end_offsets_changed, self._wanted)
+
+    def _wanted(self) -> tuple[Mapping[ShardId, Offset], Limits]:
+        """Where each shard that may be read is read on, and what the query wants. Not on the event loop."""
+
+        async def now() -> tuple[Mapping[ShardId, Offset], Limits]:
+            agent = self._agent
+            return ({}, Limits()) if agent is None else (agent.tracker.positions(), agent.limits)
+
+        return asyncio.run_coroutine_threadsafe(now(), self._loop).result()
 
     def _make_server(self, agent: Agent, path: Path, reader_settings: dict[str, Any], **more: Any) -> ReaderServer:
         return ReaderServer(agent, path, reader_settings, **more)

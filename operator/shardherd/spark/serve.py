@@ -215,7 +215,10 @@ class ReaderServer(SocketServer):
         if what == "latest":
             start = parse(question["start"], group)
             end = await agent.latest(start, question["limit"])
-            return {"error": agent.refusal} if agent.refusal else self._latest(start, end, agent.known_end_offsets())
+            if agent.refusal:
+                return {"error": agent.refusal}
+            unread = end is start and agent.unread()
+            return {**self._latest(start, end, agent.known_end_offsets()), "unread": unread}
         if what == "replay":
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.fetch_memory import FETCH_MEMORY
 from shardherd.source.kafka.leader_epochs import Mark
@@ -62,7 +63,7 @@ class ShardherdSource(DataSource):
     """Where tasks add the typed values that they decoded, if `shardherd.spark.register` has made it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:  # Spark calls it by this name
-        (kinesis.check_names if kinesis.reads_kinesis(options) else check_names)(options)
+        (kinesis.check_names if kinesis.reads_kinesis(options) or kinesis.in_group(options) else check_names)(options)
         super().__init__(dict(options))
 
     @classmethod
@@ -70,11 +71,17 @@ class ShardherdSource(DataSource):
         return "shardherd"
 
     def schema(self) -> StructType:
-        if kinesis.reads_kinesis(self.options):
+        if kinesis.reads_kinesis(self.options) or kinesis.in_group(self.options):
             return readers.schema_of(self.options)
         return columns(headers=wants_headers(self.options), values=value_format(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if kinesis.in_group(self.options):
+            # It is a reader of this module's.
+            from shardherd.spark.kinesis.group_reader import KinesisGroupReader
+
+            given = kinesis.group_options(self.options)
+            return KinesisGroupReader(given, readers.wanted_of(schema, given.values), self.slots)
         if kinesis.reads_kinesis(self.options):
             return readers.KinesisStreamReader(self.options, schema, self.slots, self.counted)
         settings = read_options(self.options, batch=False)
@@ -230,7 +237,10 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         # Spark hands the default limit back, or asks for everything: then it is Trigger.Once.
-        answer = self._planner().latest(start, once=isinstance(limit, ReadAllAvailable))
+        once = isinstance(limit, ReadAllAvailable)
+        answer = self._planner().latest(start, once=once)
+        while answer.unread:  # the agent parks each question for a moment
+            answer = self._planner().latest(start, once=once)
         self._known = answer.end_offsets
         if answer.end is None:
             return start
@@ -246,15 +256,22 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start == end:
             return []
         planner = self._planner()
-        reader_settings, settings = planner.reader_settings, self._settings
+        reader_settings = planner.reader_settings
         first, last = parse(start, reader_settings.group), parse(end, reader_settings.group)
         ranges = dict(last.shards)
         if (text := json.dumps(end)) != self._handed:
             ours = self._ours(text, end)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
-        splitting = None if planner.ordered else Splitting(settings.min_tasks, settings.max_task_records)
-        tasks = plan_tasks(ranges, reader_settings.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        return _slices(tasks, reader_settings, settings, first, last)
+        return self._tasks(ranges, reader_settings, first, last)
+
+    def _tasks(
+        self, ranges: Mapping[ShardId, ReadRange], reader: ReaderSettings, first: Offsets, last: Offsets
+    ) -> list[InputPartition]:
+        """The tasks of the micro-batch that follows `first` and ends at `last`."""
+        settings = self._settings
+        splitting = None if self._planner().ordered else Splitting(settings.min_tasks, settings.max_task_records)
+        tasks = plan_tasks(ranges, reader.slots, every_slot=last.warm > first.warm, splitting=splitting)
+        return _slices(tasks, reader, settings, first, last)
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""

@@ -21,6 +21,7 @@ from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, CheckpointResult, Offset, ShardId
 from shardherd.spark.agent_ports import Observer
+from shardherd.spark.counting import records_in
 
 PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets")
 """In the order in which Spark takes them; it tells only how long each one took."""
@@ -90,7 +91,7 @@ class BatchTraces:
             self._end(old, old.known)
         at = self._wall()
         began = at - round((self._now() - asked_at) * 1e9)
-        records = sum(each.stop - each.start for each in ranges.values())
+        records = records_in(ranges)
         about: dict[str, str | int] = {**self._about, "shardherd.shards": len(ranges), "shardherd.records": records}
         span = self._tracer.start_span("micro-batch", Context(), attributes=about, start_time=began)
         if span.is_recording():

@@ -174,11 +174,16 @@ SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed 
 # Of plain Python consumers alone. They have the others, too, but for what is Spark's.
 WORKER_FAILURES = Metric(
     "shardherd_worker_failures",
-    "Calls of a program that failed: initialize, process, shutdown, those of a listener, and callback.",
+    "Calls of a program that failed: initialize, process, shutdown, those of a listener, callback; and of an output that hung.",
     (*CONSUMER, "method"),
 )
 WORKER_FAILING = Metric("shardherd_worker_failing_shards", "Shards whose last batch failed and is to be tried again.", CONSUMER)
 WORKER_LAG = Metric("shardherd_worker_lag_records", "Records of the shards that are held which are not processed.", CONSUMER)
+WORKER_SECONDS_BEHIND = Metric(
+    "shardherd_worker_behind_seconds",
+    "For how many seconds records follow what was fetched, of the shard of Kinesis that is behind most.",
+    CONSUMER,
+)
 WORKER_FETCHED = Metric(
     "shardherd_worker_fetched_bytes", "What was fetched and is not processed, as Kafka has sent it.", CONSUMER
 )
@@ -194,6 +199,11 @@ WORKER_OUTPUT_DROPPED = Metric(
     "shardherd_worker_output_dropped_records",
     "Records that were dropped, as Outputs says: by an output at most once, or by a queue that was full.",
     (*CONSUMER, "output"),
+)
+WORKER_BAD_RECORDS = Metric(
+    "shardherd_worker_bad_records",
+    "Records that were not processed as they are, by outcome: skipped or dead-letter (failed too often), truncated (too long).",
+    (*CONSUMER, "outcome"),
 )
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -8,7 +8,7 @@ keeps in its checkpoint location are three fields here. Nothing of Spark runs: t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +200,9 @@ class _EndOffsets:
         return False
 
     def known(self) -> Mapping[ShardId, int]:
+        return self._group.ends()
+
+    async def reached(self, shards: Collection[ShardId]) -> Mapping[ShardId, int]:  # noqa: ARG002
         return self._group.ends()
 
     async def sizes(self, positions: Mapping[ShardId, int]) -> Mapping[ShardId, float]:

@@ -39,7 +39,7 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardState,
 )
-from shardherd.ports import Caller
+from shardherd.ports import Caller, SourceConnector
 from shardherd.testing.driver import PlayedDriver
 from shardherd.testing.pinned_assignor import pinned
 from shardherd.testing.records import Record
@@ -71,6 +71,7 @@ class PlayedGroup:
             raise ValueError(f"assignor {assignor!r} is none of {', '.join(sorted(ASSIGNORS))}")
         self.identity = GroupIdentity(NAMESPACE, name, str(uuid.uuid4()))
         self.shards = tuple(ShardId(f"{topic}/{number}") for number in range(shards))
+        self._discovery = 0.05
         self._rest = ASSIGNORS[assignor]
         self._topic = topic
         self._kafka = MemoryKafka()
@@ -288,19 +289,23 @@ class PlayedGroup:
         self._spec = replace(self._spec, settings=replace(self._spec.settings, assignor=name))
         self._coordination().apply(self._spec)
 
+    def _connector(self) -> SourceConnector:
+        """What shows the coordinator the shards, and keeps their positions."""
+        return MemoryConnector(self._kafka)
+
     async def _start(self) -> None:
         clock = SystemClock()
         ports = CoordinatorPorts(
             clock=clock,
             leadership=MemoryLeadership(clock),
             ownership=MemoryOwnership(),
-            connector=MemoryConnector(self._kafka),
+            connector=self._connector(),
             tokens=self._tokens,
             events=MemoryEvents(),
             metrics=_Uncounted(),
             assignors=self._assignors,
         )
-        self._server = CoordinatorServer(ports, host="127.0.0.1", port=0, discovery_interval=0.05)
+        self._server = CoordinatorServer(ports, host="127.0.0.1", port=0, discovery_interval=self._discovery)
         await self._server.start()
         await self._server.lead()
         self._server.coordination.apply(self._spec)

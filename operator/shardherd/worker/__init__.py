@@ -19,6 +19,7 @@ from shardherd.worker.asynchronous import AsyncOperator  # noqa: E402
 from shardherd.worker.database_output import DatabaseOutput  # noqa: E402
 from shardherd.worker.delivery import BadRecordError  # noqa: E402
 from shardherd.worker.guarantees import OutputsError  # noqa: E402
+from shardherd.worker.kafka_output import KafkaOutput  # noqa: E402
 from shardherd.worker.listener import Listener  # noqa: E402
 from shardherd.worker.options import Options, WorkerOptionError  # noqa: E402
 from shardherd.worker.output import Output, ShardGrant, TransactionalOutput  # noqa: E402
@@ -37,6 +38,7 @@ __all__ = [
     "BadRecordError",
     "Checkpoint",
     "DatabaseOutput",
+    "KafkaOutput",
     "Listener",
     "Options",
     "Out",

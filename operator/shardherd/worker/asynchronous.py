@@ -13,7 +13,7 @@ from typing import Any
 
 from shardherd.consumer.calls import results_of
 from shardherd.core.consumer.awaiting import Awaiting, Call, Watermark
-from shardherd.core.model.nouns import Offset
+from shardherd.core.model.nouns import Place
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
 
@@ -49,7 +49,7 @@ class AsyncOperator(RecordProcessor):
     _emitting = False
 
     @cached_property
-    def _calls(self) -> dict[Offset, Call[Pair, Any]]:
+    def _calls(self) -> dict[Place, Call[Pair, Any]]:
         """The newest call of each record that has a place."""
         return {}
 
@@ -58,7 +58,7 @@ class AsyncOperator(RecordProcessor):
         if self._queue is None:
             self._queue = Awaiting(self.max_pending, ordered=self.ordered)
         queue = self._queue
-        call = self._calls[record.offset] = queue.begin((record, ack))
+        call = self._calls[record.place] = queue.begin((record, ack))
         try:
             results = await results_of(
                 self.invoke,
@@ -78,15 +78,16 @@ class AsyncOperator(RecordProcessor):
         queue.finish(call, results)
         await self._emit_all(queue)
 
-    def late(self, offset: Offset) -> None:
+    def late(self, record: Record) -> None:
         """What its call still brings does not count: it must neither keep a place nor have others wait for it."""
-        if self._queue is not None and (call := self._calls.get(offset)) is not None:
+        if self._queue is not None and (call := self._calls.get(record.place)) is not None:
             self._drop(self._queue, call)
 
     def _drop(self, queue: Awaiting[Pair, Any], call: Call[Pair, Any]) -> None:
         queue.drop(call)
-        if self._calls.get(call.element[0].offset) is call:
-            del self._calls[call.element[0].offset]
+        place = call.element[0].place
+        if self._calls.get(place) is call:
+            del self._calls[place]
 
     async def _emit_all(self, queue: Awaiting[Pair, Any]) -> None:
         """Emit what is ready, unless somebody does."""
@@ -102,8 +103,8 @@ class AsyncOperator(RecordProcessor):
 
     async def _emit(self, ready: Call[Pair, Any]) -> None:
         record, ack = ready.element
-        if self._calls.get(record.offset) is ready:
-            del self._calls[record.offset]
+        if self._calls.get(record.place) is ready:
+            del self._calls[record.place]
         try:
             for result in ready.results:
                 await self.emit(result)

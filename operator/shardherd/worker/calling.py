@@ -50,6 +50,11 @@ class Calling:
         return self.halted or self._wanted_back() or self._consumer.draining
 
     @property
+    def over(self) -> bool:
+        """Whether what is done from now on counts no more: then nothing may be finished either. May be asked in any thread."""
+        return self.cancelled or bool(self._consumer.stopped) or self._shard.lost
+
+    @property
     def fields(self) -> dict[str, Any]:
         """What every line of the log names."""
         return self._consumer.session.log_fields(self._shard.name, self._shard.epoch)

@@ -15,13 +15,16 @@ from shardherd.consumer.notices import CheckpointEnded, HeartbeatEnded, Notice
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets of durations, in seconds."""
 
+SKIPPED, BURIED, TRUNCATED = "skipped", "dead-letter", "truncated"
+"""What may become of a bad record: it was passed over, it is in a topic for such, its value was cut."""
+
 
 @dataclass(slots=True)
 class Counts:
     """Since the process began. `failures` by the method that failed; `durations` has one more bucket than BOUNDS.
 
     Of outputs, by their names: records that were `taken`, sent again, and `dropped`; those that did not fit in a queue are
-    dropped by the name "queue".
+    dropped by the name "queue". `bad_records` by what became of them.
     """
 
     records: int = 0
@@ -34,6 +37,7 @@ class Counts:
     taken: Counter[str] = field(default_factory=Counter)
     retried: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
+    bad_records: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def sent(self, output: str, *, taken: int = 0, retried: int = 0, dropped: int = 0) -> None:
@@ -42,6 +46,16 @@ class Counts:
             for counter, count in ((self.taken, taken), (self.retried, retried), (self.dropped, dropped)):
                 if count:
                     counter[output] += count
+
+    def bad(self, outcome: str, count: int = 1) -> None:
+        """What became of records that could not be processed, or not as they are. Called from any thread."""
+        with self._lock:
+            self.bad_records[outcome] += count
+
+    def failed(self, method: str) -> None:
+        """A call of a program failed, or hangs. Called from any thread."""
+        with self._lock:
+            self.failures[method] += 1
 
     def took(self, seconds: float, batches: int) -> None:
         """So many batches were processed in a row, in so many seconds together: each counts with its share."""

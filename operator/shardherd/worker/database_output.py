@@ -11,12 +11,8 @@ from typing import Any
 
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.worker.output import ShardGrant, TransactionalOutput
+from shardherd.worker.output import MovedPositionError, ShardGrant, TransactionalOutput
 from shardherd.worker.records import Record
-
-
-class MovedPositionError(RuntimeError):
-    """Somebody else has written meanwhile: the position is asked for again."""
 
 
 class DatabaseOutput(TransactionalOutput):
@@ -42,7 +38,7 @@ class DatabaseOutput(TransactionalOutput):
         with self._transaction() as cursor:
             cursor.execute(
                 f"CREATE TABLE IF NOT EXISTS {self.positions} (sink varchar(200) NOT NULL, group_uid varchar(100) NOT NULL,"
-                " shard varchar(300) NOT NULL, position bigint NOT NULL, epoch bigint NOT NULL,"
+                " shard varchar(300) NOT NULL, position bigint NOT NULL, epoch bigint NOT NULL, topic_id varchar(64) NOT NULL,"
                 " PRIMARY KEY (sink, group_uid, shard))"
             )
 
@@ -55,18 +51,22 @@ class DatabaseOutput(TransactionalOutput):
     def position(self, grant: ShardGrant) -> Offset | None:
         """See TransactionalOutput. Raises FencedEpochError where who has the shard now has written already."""
         with self._transaction() as cursor:
-            self._run(cursor, f"SELECT position, epoch FROM {self.positions} WHERE {_WHOSE}", *self._whose(grant))
+            self._run(cursor, f"SELECT position, epoch, topic_id FROM {self.positions} WHERE {_WHOSE}", *self._whose(grant))
             row = cursor.fetchone()
-        if row is None:
-            return None
-        position, epoch = int(row[0]), int(row[1])
-        if epoch > grant.epoch:
-            raise FencedEpochError(
-                f"shard {grant.shard} was written under epoch {epoch} already, and this consumer was given it under"
-                f" {grant.epoch}: it is another one's now",
-                shard=grant.shard,
-            )
-        return position
+            if row is None:
+                return None
+            position, epoch, topic_id = int(row[0]), int(row[1]), str(row[2])
+            if epoch > grant.epoch:
+                raise FencedEpochError(
+                    f"shard {grant.shard} was written under epoch {epoch} already, and this consumer was given it under"
+                    f" {grant.epoch}: it is another one's now",
+                    shard=grant.shard,
+                )
+            if not grant.topic_id or topic_id in ("", grant.topic_id):
+                return position
+            # The position of the topic that had this name before says nothing of this one, and its holders write no more.
+            self._move(cursor, grant, position, grant.start)
+            return grant.start
 
     def write_once(self, records: Sequence[Record], grant: ShardGrant, before: Offset | None, position: Offset) -> None:
         """See TransactionalOutput."""
@@ -74,25 +74,24 @@ class DatabaseOutput(TransactionalOutput):
         with self._transaction() as cursor:
             # The position first: who comes second waits here, or fails, before it has written a row.
             if before is None:
-                columns = "(sink, group_uid, shard, position, epoch)"
-                self._run(cursor, f"INSERT INTO {table} {columns} VALUES (?, ?, ?, ?, ?)", *whose, position, grant.epoch)
+                columns, values = "(sink, group_uid, shard, position, epoch, topic_id)", (position, grant.epoch, grant.topic_id)
+                self._run(cursor, f"INSERT INTO {table} {columns} VALUES (?, ?, ?, ?, ?, ?)", *whose, *values)
             else:
-                self._run(
-                    cursor,
-                    f"UPDATE {table} SET position = ?, epoch = ? WHERE {_WHOSE} AND position = ? AND epoch <= ?",
-                    position,
-                    grant.epoch,
-                    *whose,
-                    before,
-                    grant.epoch,
-                )
-                if cursor.rowcount != 1:
-                    raise MovedPositionError(
-                        f"the position of shard {grant.shard} is not {before} any more: it was moved by another"
-                    )
+                self._move(cursor, grant, before, position)
             self.insert(cursor, records)
 
     _connection: Any = None
+
+    def _move(self, cursor: Any, grant: ShardGrant, before: Offset, position: Offset) -> None:
+        """Change the position from `before`. Raises MovedPositionError if it is another one by now, or of a later grant."""
+        # Who knows of no topic id means the topic that there is.
+        named = {"topic_id": grant.topic_id} if grant.topic_id else {}
+        changes: dict[str, Any] = {"position": position, "epoch": grant.epoch, **named}
+        columns = ", ".join(f"{column} = ?" for column in changes)
+        statement = f"UPDATE {self.positions} SET {columns} WHERE {_WHOSE} AND position = ? AND epoch <= ?"
+        self._run(cursor, statement, *changes.values(), *self._whose(grant), before, grant.epoch)
+        if cursor.rowcount != 1:
+            raise MovedPositionError(f"the position of shard {grant.shard} is not {before} any more: it was moved by another")
 
     def _whose(self, grant: ShardGrant) -> tuple[str, str, str]:
         return (self.name or type(self).__name__, grant.group, grant.shard)

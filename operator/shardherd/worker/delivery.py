@@ -7,6 +7,7 @@ next, and what may be committed, is `core.consumer.pending`'s rule; when the sha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from typing import Any, Protocol
 
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.consumer.pending import Emitted, Pending
-from shardherd.core.model.nouns import Offset
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
+from shardherd.core.model.naming import is_of_kinesis
+from shardherd.worker.counts import BURIED, SKIPPED
 from shardherd.worker.crew import Work, is_async
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.options import Options
@@ -24,6 +27,9 @@ from shardherd.worker.records import Record, Records
 
 log = logging.getLogger(__name__)
 
+
+MEANWHILE = 1.0
+"""Seconds between two looks while a thread of the program has records in hand, so that nothing wakes the delivery."""
 
 MOMENT = 0.001
 """Fewest seconds until something that is not due yet is looked at."""
@@ -49,26 +55,25 @@ class Hands(Protocol):
     @property
     def leaving(self) -> bool: ...
     @property
+    def over(self) -> bool: ...
+    @property
     def patience(self) -> float: ...
     def may_hand_out(self, *, new: bool) -> bool: ...
     def no_hand_out(self) -> None: ...
     def next_batch(self) -> Records | None: ...
     def batch_is_out(self) -> None: ...
     def count(self, *, records: int, failures: int) -> None: ...
+    def count_bad(self, outcome: str) -> None: ...
     async def ran(self, work: Work) -> Any: ...
     async def turn(self, seconds: float | None) -> None: ...
 
 
 class Delivery:
-    """The records of a shard in hand: first those that were `kept`. `skipped` counts those that were passed over.
-
-    `queue` is the processor, if it has one.
-    """
+    """The records of a shard in hand: first those that were `kept`. `queue` is the processor, if it has one."""
 
     def __init__(
         self, hands: Hands, processor: RecordProcessor, dead_letters: DeadLetters | None, kept: Records | None = None
     ) -> None:
-        self.skipped = 0
         self._hands = hands
         self._options = options = hands.options
         self._processor = processor
@@ -85,11 +90,11 @@ class Delivery:
             timeout=options.ack_timeout,
             now=self._loop.time(),
         )
-        self._asleep = self._closed = False
+        self._asleep = self._closed = self._handing_out = False
         # What was not told to the holding yet.
         self._finished = self._failed = 0
         # What the processor was not told yet.
-        self._late: list[Offset] = []
+        self._late: list[Record] = []
         self._records = kept
         self._left: Iterator[Record] = iter(kept or ())
         self._alarm_at = options.alarm_after
@@ -98,16 +103,29 @@ class Delivery:
 
     async def run(self) -> None:
         """Until nothing may be handed out any more, and what was is done or is not waited for any longer."""
+        meanwhile = asyncio.create_task(self._look_meanwhile())
         try:
-            while not self._hands.leaving:
+            while not self._ends():
+                if self._hands.leaving:
+                    self.queue.finish()  # what is in it may be in the way of the rest
                 await self._step()
             await self._settle_all()
             # Before the last position is saved: what comes from now on must not be told that it counts.
             self._close()
             await self._save()
         finally:
+            meanwhile.cancel()
             self._close()
             self._cancel()
+
+    async def _look_meanwhile(self) -> None:
+        """A record that takes its time must not keep others from being saved, or from being late."""
+        with contextlib.suppress(FencedEpochError, ConsumerStoppedError):  # who hands out hears of it, too
+            while True:
+                await asyncio.sleep(MEANWHILE)
+                if self._handing_out:
+                    self._look()
+                    await self._save()
 
     @property
     def pending(self) -> int:
@@ -118,7 +136,20 @@ class Delivery:
         """All that is acknowledged is durable when this returns. May be awaited on any loop; raises as a checkpoint's does."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._save_now(), self._loop))
 
+    def _stops(self) -> bool:
+        """Whether nothing is handed out any more. Under the lock, from any thread.
+
+        Of an aggregated record all are handed out: where the shard goes in the middle of one, the position stays before it, and
+        those that are acknowledged come again.
+        """
+        return self._hands.leaving and (self._hands.over or not self._ledger.halfway)
+
     # --- on the session's loop -------------------------------------------------------------------------------------------
+
+    def _ends(self) -> bool:
+        with self._lock:
+            stops = self._stops()
+        return stops or (self._hands.leaving and self._hands.patience <= 0)
 
     async def _step(self) -> None:
         hands = self._hands
@@ -134,10 +165,11 @@ class Delivery:
         may = (comes_again or room) and hands.may_hand_out(new=not comes_again and self._records is None)
         if may:
             self._asleep = False
-            hands.busy = True
+            hands.busy = self._handing_out = True
             try:
                 await hands.ran(self._hand_out_coroutines if is_async(self._processor.process) else self._hand_out)
             finally:
+                self._handing_out = False
                 if self._records is None:
                     hands.batch_is_out()
                 await self._save()
@@ -145,7 +177,7 @@ class Delivery:
         if not comes_again and not room:
             hands.no_hand_out()
         # What is due and has no turn now, as all slots are taken or the group is paused, is woken when it has.
-        await hands.turn(self._wake_in(now, failed=not comes_again))
+        await self._turn(hands.patience if hands.leaving else float("inf"), failed=not comes_again)
         self._asleep = False
 
     def _look(self) -> None:
@@ -154,12 +186,12 @@ class Delivery:
         with self._lock:
             late = self._ledger.expire(now)
             self._failed += len(late)
-            self._late += [each.offset for each in late]
+            self._late += [each.record for each in late]
             stuck = self._ledger.stuck(now)
             pending = len(self._ledger)
-        hands.busy = bool(pending or self.queue.queued[0])
+        hands.busy = bool(self._handing_out or pending or self.queue.queued[0])
         for each in late:
-            log.warning("offset %d: %s", each.offset, each.reason, extra=hands.fields)
+            log.warning("%s: %s", each.record.name, each.reason, extra=hands.fields)
         if stuck is None or not self._options.alarm_after:
             hands.trouble = self.queue.trouble
             return
@@ -175,6 +207,12 @@ class Delivery:
                 + (f"; {self.queue.trouble}" if self.queue.trouble else "")
             )
             log.warning("%s", hands.trouble, extra=hands.fields)
+
+    async def _turn(self, patience: float, *, failed: bool) -> None:
+        """Wait until something has changed or is due, and no longer than for so many seconds."""
+        wake = self._wake_in(self._loop.time(), failed=failed)
+        seconds = patience if wake is None else min(patience, wake)
+        await self._hands.turn(seconds if seconds < float("inf") else None)
 
     def _wake_in(self, now: float, *, failed: bool) -> float | None:
         with self._lock:
@@ -201,25 +239,26 @@ class Delivery:
         return self._ledger.room and not self.queue.full
 
     async def _settle_all(self) -> None:
-        """Nothing is handed out any more: wait for what was, and no longer than the holding has patience."""
+        """Nothing is handed out any more: wait for what was, and no longer than the holding has patience.
+
+        What waits in the queue for a record that failed too often is not waited for: that one is not handed out again either.
+        """
         hands = self._hands
         hands.no_hand_out()
         self.queue.finish()
         while True:
             self._look()
             await self._save()
-            patience = hands.patience
+            patience, held_by = hands.patience, self.queue.held_by
             with self._lock:
-                out = self._ledger.out
+                out = self._ledger.out(before=held_by)
                 self._asleep = True
             if not out:
                 return
             if patience <= 0:
                 log.warning("%d records are given up, and processed again", out, extra=hands.fields)
                 return
-            wake = self._wake_in(self._loop.time(), failed=False)
-            seconds = patience if wake is None else min(patience, wake)
-            await hands.turn(seconds if seconds < float("inf") else None)
+            await self._turn(patience, failed=False)
 
     def _close(self) -> None:
         with self._lock:
@@ -236,10 +275,12 @@ class Delivery:
         """What is handed out now."""
         with self._lock:
             now = self._loop.time()
+            if self._stops():
+                return None
             emitted = self._ledger.again(now)
             if emitted is not None:
                 return emitted
-            while self._has_room() and not self._hands.leaving:
+            while self._has_room() and not self._stops():
                 if self._records is None:
                     self._records = self._hands.next_batch()
                     if self._records is None:
@@ -247,7 +288,8 @@ class Delivery:
                     self._left = iter(self._records)
                 record = next(self._left, None)
                 if record is not None:
-                    return self._ledger.emit(record.offset, record, now)
+                    after = record.offset + 1
+                    return self._ledger.emit(record.place, record, now, more=self._records.whole(after) < after)
                 # Not always its end: it is cut where another thread has stopped it, as the shard is wanted.
                 self._ledger.reach(self._records.done)
                 self._records = None
@@ -256,16 +298,16 @@ class Delivery:
     def _tell_late(self) -> None:
         with self._lock:
             late, self._late = self._late, []
-        for offset in late:
-            self._processor.late(offset)
+        for record in late:
+            self._processor.late(record)
 
     def _hand_out(self) -> None:
         """In a thread."""
         self._tell_late()
         for _ in range(self._options.batch_size):
-            if self._hands.leaving or (emitted := self._next()) is None:
+            if (emitted := self._next()) is None:
                 return
-            ack = Ack(emitted.offset, emitted.tries, self._settled)
+            ack = Ack(emitted.record, emitted.tries, self._settled)
             if self._is_bad(emitted):
                 self._bury(emitted, ack)
                 continue
@@ -278,9 +320,9 @@ class Delivery:
         """On the loop of the program's coroutines."""
         self._tell_late()
         for _ in range(self._options.batch_size):
-            if self._hands.leaving or (emitted := self._next()) is None:
+            if (emitted := self._next()) is None:
                 return
-            ack = Ack(emitted.offset, emitted.tries, self._settled)
+            ack = Ack(emitted.record, emitted.tries, self._settled)
             bad = self._is_bad(emitted)
             task = asyncio.create_task(self._one_coroutine(emitted, ack, bad=bad))
             self._tasks.add(task)
@@ -301,9 +343,7 @@ class Delivery:
     def _raised(self, ack: Ack, error: Exception) -> None:
         if ack.fail(error):
             level = logging.WARNING if ack.tries == 1 else logging.DEBUG
-            log.log(
-                level, "offset %d failed, try %d: %s", ack.offset, ack.tries, error, extra=self._hands.fields, exc_info=error
-            )
+            log.log(level, "%s failed, try %d: %s", ack.record.name, ack.tries, error, extra=self._hands.fields, exc_info=error)
 
     def _is_bad(self, emitted: Emitted[Record]) -> bool:
         """Whether it failed so often that it is not processed again. Raises BadRecordError where that ends the worker."""
@@ -311,9 +351,11 @@ class Delivery:
         if not tries or emitted.failures < tries:
             return False
         if self._options.bad_records == "fail":
+            shard = self._hands.shard.name
+            others = "skip" if is_of_kinesis(shard) else "skip or dead-letter"
             raise BadRecordError(
-                f"record {emitted.offset} of shard {self._hands.shard.name} failed {tries} times: {emitted.reason};"
-                " to go past such records set bad_records to skip or dead-letter"
+                f"{emitted.record.name} of shard {shard} failed {tries} times: {emitted.reason}; to go past such records set"
+                f" bad_records to {others}"
             )
         return True
 
@@ -329,12 +371,12 @@ class Delivery:
                 log.warning("record %d is not in topic %s yet: %s", emitted.offset, topic, error, extra=fields)
                 ack.fail(emitted.reason)
                 return
-        self.skipped += 1
-        self._processor.gone(emitted.offset)
+        self._hands.count_bad(BURIED if self._dead_letters is not None else SKIPPED)
+        self._processor.gone(emitted.record)
         ack()
         log.error(
-            "record %d of shard %s failed %d times, and is %s: %s",
-            emitted.offset,
+            "%s of shard %s failed %d times, and is %s: %s",
+            emitted.record.name,
             shard,
             tries,
             f"in topic {self._options.dead_letters}" if self._options.dead_letters else "passed over",
@@ -344,16 +386,17 @@ class Delivery:
 
     # --- from any thread -------------------------------------------------------------------------------------------------
 
-    def _settled(self, offset: Offset, attempt: int, reason: str | None, bad: bool) -> bool:
+    def _settled(self, record: Record, attempt: int, reason: str | None, bad: bool) -> bool:
         now = self._loop.time()
         with self._lock:
             if self._closed:
                 return False
             if reason is None:
-                counts = self._ledger.ack(offset, attempt, now)
+                counts = self._ledger.ack(record.place, attempt, now)
                 self._finished += counts
             else:
-                counts = self._ledger.fail(offset, attempt, reason, now, limit=self._options.tries, bad=bad)
+                limit = self._options.tries
+                counts = self._ledger.fail(record.place, attempt, reason, now, limit=limit, bad=bad)
                 self._failed += counts
             wake, self._asleep = counts and self._asleep, self._asleep and not counts
         if wake:

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.worker.records import NOTHING, Records
+from shardherd.source.decoding.record_rows import Rows
+from shardherd.worker.records import Records, Whole, records_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TOGETHER = 2000
+"""Records up to which small batches become Python objects at one go: to begin costs as much as a hundred records. Of more the
+processor's cache would not be left with what is made when it is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A shard's part of an answer: what it has from `asked` up to `next`, in `size` bytes as they were sent.
 
-    `end` is where the shard ended when it was sent. `tables` decodes the records, in order, those that are visible. An
-    answer without records has none and `next` is `asked`, or above it if those before it are lost.
+    `end` is where the shard ended when it was sent. `tables` decodes the records, in order, those that are visible: rows, or
+    Arrow batches of COLUMNS. An answer without records has none and `next` is `asked`, or above it if those before it are lost.
+
+    A source whose positions count no records says by `end` only whether there is more, and by `behind` for how many seconds of
+    records; `cut` makes its batches.
     """
 
     shard: ShardId
@@ -28,7 +38,9 @@ class Part:
     next: Offset
     end: Offset
     size: int
-    tables: Callable[[], Iterable[pa.RecordBatch]]
+    tables: Callable[[], Iterable[Rows | pa.RecordBatch]] = tuple
+    behind: float | None = None
+    cut: Callable[[Part, int], Iterator[Records]] | None = None
 
 
 def batches(part: Part, most: int) -> Iterator[Records]:
@@ -36,17 +48,31 @@ def batches(part: Part, most: int) -> Iterator[Records]:
 
     A part without a visible record gives one batch without any: there is something to go past. Raises what decoding does.
     """
+    if part.cut is not None:
+        yield from part.cut(part, most)
+        return
     held: Records | None = None
     at = part.asked
+    at_once = most * max(1, TOGETHER // most)
     for table in part.tables():
-        for first in range(0, table.num_rows, most):
-            if held is not None:
-                yield held
-            piece = table.slice(first, most)
-            next_ = piece.column("offset")[-1].as_py() + 1
-            held, at = Records(part.shard, piece, at, next_), next_
+        rows = table if isinstance(table, Rows) else _rows(part.shard, table)
+        for begin in range(0, rows.count, at_once):
+            whole = Whole(rows.slice(begin, at_once))
+            count, offsets = whole.rows.count, whole.rows.offsets
+            for first in range(0, count, most):
+                if held is not None:
+                    yield held
+                next_ = int(offsets[min(first + most, count) - 1]) + 1
+                held, at = Records(part.shard, whole, at, next_, first=first, most=most), next_
     if held is None:
-        yield Records(part.shard, NOTHING, part.asked, part.next)
+        yield records_of(part.shard, (), part.asked, part.next)
     else:
         # What follows the last record is no record: a transaction's marker, or what compaction has left of one.
-        yield Records(part.shard, held.table, held.position, part.next)
+        yield held.up_to(part.next)
+
+
+def _rows(shard: ShardId, table: pa.RecordBatch) -> Rows:
+    """Of a fetcher whose records are there as Arrow already."""
+    from shardherd.source.decoding.record_columns import rows_of_arrow
+
+    return rows_of_arrow(shard, table)

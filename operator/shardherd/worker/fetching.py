@@ -20,12 +20,15 @@ from shardherd.source.kafka.leader_epochs import LogChecks
 from shardherd.source.reading.lost_records import Losses
 from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, RETRY_DELAY
 from shardherd.source.security.environment import KafkaAccess
-from shardherd.worker.fetched import Part
+from shardherd.worker.fetched import TOGETHER, Part
 from shardherd.worker.records import COLUMNS
 from shardherd.worker.stream import Wanted
 
 LAST = 2**63 - 1
 """Above every offset: a part is decoded to its end."""
+
+CACHED = 1280 * 1024
+"""Bytes that are decoded at a time for small batches: they stay in the processor's cache, and in memory that is used again."""
 
 
 class Fetcher(Protocol):
@@ -63,13 +66,17 @@ class KafkaFetcher:
     """Two sets of connections, one for shards that have more and one for those that were read to their end.
 
     A broker answers what came on a connection in turn, and keeps a Fetch that has nothing to say. Each has `memory` for what is
-    answered.
+    answered. What is decoded is made into batches of `batch_size` records.
     """
 
-    def __init__(self, more: Brokers, ends: Brokers, *, memory: int, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self, more: Brokers, ends: Brokers, *, memory: int, fail_on_data_loss: bool, batch_size: int = TOGETHER
+    ) -> None:
         self._brokers = {True: more, False: ends}
         self._memory = memory
         self._fail = fail_on_data_loss
+        # A batch is not made of what was decoded at different times.
+        self._at_once = CACHED if batch_size <= TOGETHER else None
         self._ends: dict[ShardId, Offset] = {}
         self._losses = self._no_losses()
 
@@ -99,8 +106,11 @@ class KafkaFetcher:
             # It was only warned of: what is there now is the shard from here on.
             self._losses = self._no_losses()
             return Part(part.shard, part.asked, max(part.asked, resume), part.end, 0, tuple)
+        if not part.data:
+            # Most shards of an answer, where many are read to their ends: looking for batches would take most of its time.
+            return Part(part.shard, part.asked, part.asked, part.end, 0, tuple)
         scanned = record_batches.scan(part.shard, part.data, part.asked, aborted=part.aborted)
-        decode = partial(record_batches.decode, part.shard, scanned, part.asked, LAST, COLUMNS)
+        decode = partial(record_batches.decode_rows, part.shard, scanned, part.asked, LAST, COLUMNS, most=self._at_once)
         return Part(part.shard, part.asked, scanned.next_offset, part.end, len(part.data), decode)
 
     def _no_losses(self) -> Losses:

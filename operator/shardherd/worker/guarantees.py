@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardherd.core.model.nouns import ShardId
 from shardherd.worker.crew import is_async
 from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.output import Output, TransactionalOutput
@@ -28,6 +29,7 @@ def check(cls: Any) -> None:
     for name, number, least in (
         ("batch_size", cls.batch_size, 1),
         ("batch_wait", cls.batch_wait, 0),
+        ("write_timeout", cls.write_timeout, 1),
         ("queue_bytes", cls.queue_bytes, 1),
         ("queue_file_bytes", cls.queue_file_bytes, 1),
     ):
@@ -43,6 +45,31 @@ def check(cls: Any) -> None:
             check_output(output, cls.guarantee)
 
 
+def check_of_kinesis(outputs: Any, shard: ShardId) -> None:
+    """Whether Outputs can send the records of a shard of Kinesis. Raises OutputsError.
+
+    Several may have one position there, of up to 56 digits: outputs and files have no room for it, and of a batch that ends
+    between them no position can be durable before it is sent.
+    """
+    name = type(outputs).__name__
+    for output in outputs.outputs:
+        if isinstance(output, type) and _only_with_positions(output):
+            raise OutputsError(
+                f"output {output.__name__} of {name} keeps positions of Kafka, and shard {shard} is of Kinesis: use an Output"
+                " that has a `write`"
+            )
+    if outputs.guarantee != AT_LEAST_ONCE:
+        raise OutputsError(
+            f"guarantee of {name} is {outputs.guarantee!r}, and shard {shard} is of Kinesis, where there is"
+            f" {AT_LEAST_ONCE!r} alone: set it to that"
+        )
+    if outputs.queue_directory:
+        raise OutputsError(
+            f"queue_directory of {name} is {outputs.queue_directory!r}, and shard {shard} is of Kinesis, whose records are"
+            " kept in memory alone: leave it out"
+        )
+
+
 def check_output(output: type, guarantee: str, *, in_order: bool = True) -> None:
     """Whether an output can give what is asked for, with the option `in_order`. Raises OutputsError."""
     if guarantee == EXACTLY_ONCE and not issubclass(output, TransactionalOutput):
@@ -55,8 +82,13 @@ def check_output(output: type, guarantee: str, *, in_order: bool = True) -> None
             f"guarantee is {EXACTLY_ONCE!r}, which needs the option in_order: the position of output {output.__name__} would"
             f" pass a record that failed. Set in_order to true, or guarantee to {AT_LEAST_ONCE!r}"
         )
-    if guarantee != EXACTLY_ONCE and issubclass(output, TransactionalOutput) and output.write is Output.write:
+    if guarantee != EXACTLY_ONCE and _only_with_positions(output):
         raise OutputsError(
             f"output {output.__name__} is a TransactionalOutput, and guarantee is {guarantee!r}: set it to {EXACTLY_ONCE!r}, or"
             " give the output a `write`"
         )
+
+
+def _only_with_positions(output: type) -> bool:
+    """Whether an output takes records only together with the position that follows them."""
+    return issubclass(output, TransactionalOutput) and output.write is Output.write

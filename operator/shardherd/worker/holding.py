@@ -16,10 +16,11 @@ from typing import Any
 from shardherd.client.in_hand import ShardInHand
 from shardherd.clock import boot_time
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
+from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset
 from shardherd.worker.callbacks import Callbacks
 from shardherd.worker.calling import Calling, GivenUpError
-from shardherd.worker.crew import CancelledInCrewError, is_async
+from shardherd.worker.crew import Call, CancelledInCrewError, is_async
 from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
@@ -30,6 +31,7 @@ from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
 from shardherd.worker.surroundings import Surroundings
 from shardherd.worker.telling import Telling
+from shardherd.worker.too_long import shortened
 from shardherd.worker.trying import Trying
 
 log = logging.getLogger(__name__)
@@ -63,9 +65,10 @@ class Holding:
         self._cut: Iterator[Records] = iter(())
         self._records: Records | None = None
         self._delivery: Delivery | None = None
-        # Calls of process that have ended since they were counted, and up to where records were.
-        self._calls = 0
+        # Calls of process that have ended since they were counted, records of all but the last, and up to where records were.
+        self._calls = self._past = 0
         self._counted = shard.position
+        self._counted_by_position = not is_of_kinesis(shard.name)
         # All before it is done, although nobody but the thread that did it knows.
         self._reached = shard.position
 
@@ -101,11 +104,20 @@ class Holding:
         if (records := self._records) is not None:
             records.stop()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether this run is over, so that it is there only because something of the program has not ended."""
+        return self._calling.cancelled
+
     def picture(self) -> Held:
         """The shard now, for who scrapes."""
         in_hand = len(self._records or ()) if self._delivery is None else self._delivery.pending
         queued = (0, 0) if self._delivery is None else self._delivery.queue.queued
-        return Held(self.name, self.shard.done, self._around.stream.end_of(self.name), in_hand, bool(self.trouble), *queued)
+        stream, trouble = self._around.stream, bool(self.trouble)
+        if self._counted_by_position:
+            return Held(self.name, self.shard.done, stream.end_of(self.name), in_hand, trouble, *queued)
+        seconds = stream.seconds_behind(self.name)
+        return Held(self.name, None, None, in_hand, trouble, *queued, seconds_behind=seconds)
 
     # --- from begin to end -----------------------------------------------------------------------------------------------
 
@@ -180,6 +192,8 @@ class Holding:
         """The listener and the processor hear that the shard goes; not the latter where some of the shard still runs."""
         if self._calling.given_up:
             self._saves.close()
+            if isinstance(processor, QueueingProcessor):
+                self._calling.leave_adrift(self._calling.begin(processor.abandoned))
             await self._telling.lost()
             return
         self._calling.halted, self._records = True, None
@@ -192,8 +206,7 @@ class Holding:
         try:
             await self._telling.revoked(self._saves)
             if processor is not None and not self._calling.given_up:
-                checkpoint = self._saves.as_seen_by(processor.shutdown)
-                await self._calling.finished(self._calling.begin(processor.shutdown, checkpoint))
+                await self._shut_down(processor)
         except GivenUpError:
             return
         except (FencedEpochError, ConsumerStoppedError) as over:
@@ -205,6 +218,18 @@ class Holding:
             if took:
                 slots.give_back()
 
+    async def _shut_down(self, processor: AnyProcessor) -> None:
+        checkpoint = self._saves.as_seen_by(processor.shutdown)
+        try:
+            await self._calling.finished(self._calling.begin(processor.shutdown, checkpoint))
+        except GivenUpError:
+            raise
+        except Exception:
+            if isinstance(processor, QueueingProcessor):
+                # It was cancelled, maybe before it began. This is not: while something is sent the shard is in hand.
+                await self._calling.finished(Call(self._calling.begin(processor.abandoned).ended))
+            raise
+
     # --- one batch -------------------------------------------------------------------------------------------------------
 
     def _has_next(self) -> bool:
@@ -213,7 +238,8 @@ class Holding:
             self._part = self._around.stream.pop(self.shard.name)
             if self._part is None:
                 return False
-            self._cut = batches(self._part, self.options.batch_size)
+            cut = batches(self._part, self.options.batch_size)
+            self._cut = shortened(cut, self.options.max_value_bytes, self._around.counts)
         return True
 
     async def _processed(self, processor: AnyProcessor) -> Any:
@@ -228,6 +254,7 @@ class Holding:
                 self._calls += bool(records)
                 if result is not None or not self._goes_on_by_itself(records, until):
                     return result
+                self._past += len(records)
                 self._reached, self._records = records.next, None
 
         async def on_loop() -> Any:
@@ -244,7 +271,8 @@ class Holding:
         finally:
             self._around.slots.give_back()
             self._around.counts.took(boot_time() - begun, self._calls)
-            self._calls = 0
+            self._count(self._past)
+            self._calls = self._past = 0
 
     def _goes_on_by_itself(self, records: Records, until: float) -> bool:
         """Whether the thread that has done this batch may begin the next one at once. Called there: it only looks."""
@@ -292,7 +320,8 @@ class Holding:
 
     async def _done(self, position: Offset) -> None:
         if (reached := max(position, self.shard.done)) > self._counted:
-            self._around.counts.records += reached - self._counted
+            if self._counted_by_position:
+                self._around.counts.records += reached - self._counted
             self._counted = reached
         if position > self.shard.done:
             await self.shard.save_checkpoint(position, now=False)
@@ -302,11 +331,18 @@ class Holding:
         records = self._in_hand()
         if position < records.next:
             self._records = records.since(position)
+            self._count(len(records) - len(self._records))
         else:
+            self._count(len(records))
             self._records = None
             if self._part is not None and records.next >= self._part.next:
                 self._drop_part()
                 self._around.stream.done(self.shard.name)
+
+    def _count(self, done: int) -> None:
+        """So many records more are done: counted here where positions do not count them."""
+        if not self._counted_by_position:
+            self._around.counts.records += done
 
     def _drop_part(self) -> None:  # with what cuts it, which would keep what was decoded until the next part
         self._part, self._cut = None, iter(())
@@ -327,7 +363,7 @@ class Holding:
 
     def _uncut(self, position: Offset, records: Records) -> Offset:
         """`records.next` is still the end of a batch that was cut short: the rest was not given out."""
-        return min(position, max(records.done, self.shard.done))
+        return min(records.whole(position), max(records.done, self.shard.done))
 
     # --- for a delivery, which hands out record after record ------------------------------------------------------------------
 
@@ -340,12 +376,17 @@ class Holding:
         return self._leaving()
 
     @property
+    def over(self) -> bool:
+        return self._calling.over
+
+    @property
     def patience(self) -> float:
         return self._calling.patience
 
     def may_hand_out(self, *, new: bool) -> bool:
         """Whether the delivery's turn has come, with something `new` if that is asked for. Then `ran` gives its slot back."""
-        if self._consumer.paused or (new and not self._has_next()):
+        paused = self._consumer.paused and not self._leaving()  # what is begun is finished
+        if paused or (new and not self._has_next()):
             return False
         return self._around.slots.take(self.turned)
 
@@ -374,10 +415,16 @@ class Holding:
         if failures:
             self._around.counts.failures["process"] += failures
 
+    def count_bad(self, outcome: str) -> None:
+        """A record is not processed any more. From any thread."""
+        self._around.counts.bad(outcome)
+
     async def ran(self, work: Callable[[], Any]) -> Any:
         """Run this where the program's code runs, in the slot that was taken."""
         try:
-            self._consumer.check()
+            # What is begun is finished, also while the consumer drains.
+            if not self._leaving() or self.over or self._consumer.session.end_if_too_silent():
+                self._consumer.check()
             return await self._calling.finished(self._calling.begin(work))
         finally:
             self._around.slots.give_back()

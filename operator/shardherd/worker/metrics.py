@@ -24,16 +24,18 @@ if TYPE_CHECKING:
 class Held:
     """A shard that is held: up to where it is done, where it ends as far as is known, and whether its last try failed.
 
-    `queued` records, of so many bytes, wait for outputs.
+    `queued` records, of so many bytes, wait for outputs. Where positions count no records both are None, and records follow
+    what was fetched for `seconds_behind`.
     """
 
     shard: ShardId
-    done: Offset
+    done: Offset | None
     end: Offset | None
     in_hand: int
     failing: bool
     queued: int = 0
     queued_bytes: int = 0
+    seconds_behind: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class WorkerMetrics:
         yield self._counter(names.WORKER_OUTPUT_RECORDS, counts.taken)
         yield self._counter(names.WORKER_OUTPUT_RETRIED, counts.retried)
         yield self._counter(names.WORKER_OUTPUT_DROPPED, counts.dropped)
+        yield self._counter(names.WORKER_BAD_RECORDS, counts.bad_records)
         duration = names.SOURCE_BATCH_DURATION
         buckets = zip((*map(str, BOUNDS), "+Inf"), accumulate(counts.durations), strict=True)
         histogram = HistogramMetricFamily(duration.name, duration.help, labels=duration.labels)
@@ -89,9 +92,14 @@ class WorkerMetrics:
         yield gauge(names.AGENT_SHARDS, [((), len(now.held))])
         if now.acknowledged_at is not None:
             yield gauge(names.AGENT_HEARTBEAT_AGE, [((), boot_time() - now.acknowledged_at)])
-        yield gauge(names.SOURCE_POSITION, [((each.shard,), each.done) for each in now.held])
+        counted = [(each.shard, each.done, each.end) for each in now.held if each.done is not None]
+        seconds = [each.seconds_behind for each in now.held if each.seconds_behind is not None]
+        yield gauge(names.SOURCE_POSITION, [((shard,), done) for shard, done, _ in counted])
         yield gauge(names.SOURCE_IN_FLIGHT, [((), sum(each.in_hand for each in now.held))])
-        yield gauge(names.WORKER_LAG, [((), sum(max(0, each.end - each.done) for each in now.held if each.end is not None))])
+        if seconds:
+            yield gauge(names.WORKER_SECONDS_BEHIND, [((), max(seconds))])
+        if counted or not now.held:
+            yield gauge(names.WORKER_LAG, [((), sum(max(0, end - done) for _, done, end in counted if end is not None))])
         yield gauge(names.WORKER_FAILING, [((), sum(each.failing for each in now.held))])
         yield gauge(names.WORKER_QUEUED, [((), sum(each.queued for each in now.held))])
         yield gauge(names.WORKER_QUEUED_BYTES, [((), sum(each.queued_bytes for each in now.held))])

@@ -14,7 +14,9 @@ LEAST = 4 * LEAST_MEMORY
 """Fewest bytes of `memory`: half of it is for what waits, a quarter for each of the two Fetches that are under way."""
 
 
-BAD_RECORDS = ("hold", "fail", "skip", "dead-letter")
+HOLD = "hold"
+
+BAD_RECORDS = (HOLD, "fail", "skip", "dead-letter")
 """What may become of a record that fails again and again."""
 
 
@@ -32,6 +34,7 @@ class Options:
     durable so many seconds after it was done. `revoke_timeout`: how long a batch in hand may keep a shard that another consumer
     waits for; less than the group's releaseTimeout. `drain_timeout`: how long it may keep a worker that is asked to end; None:
     the environment's, else 60. `fail_on_data_loss`: end when records are gone that were not read; False: warn, and go on.
+    `max_value_bytes`: a longer value is cut there, and its record flagged; 0: none is.
 
     Of a processor whose records are acknowledged one by one: `max_pending`: most records of a shard that are emitted and not
     finished. `in_order`: what failed comes again before anything new. `ack_timeout`: seconds after which a record that is not
@@ -48,18 +51,19 @@ class Options:
     revoke_timeout: float = 30.0
     drain_timeout: float | None = None
     fail_on_data_loss: bool = True
+    max_value_bytes: int = 0
     max_pending: int = 1000
     in_order: bool = True
     ack_timeout: float = 0.0
     tries: int = 0
-    bad_records: str = "hold"
+    bad_records: str = HOLD
     dead_letters: str = ""
     alarm_after: float = 60.0
 
     def __post_init__(self) -> None:
         if self.bad_records not in BAD_RECORDS:
             raise WorkerOptionError(f"bad_records must be one of {', '.join(BAD_RECORDS)}, not {self.bad_records!r}")
-        if (self.bad_records == "hold") != (self.tries == 0):
+        if (self.bad_records == HOLD) != (self.tries == 0):
             raise WorkerOptionError(
                 f"tries says after how many tries bad_records is done, so both are set or none: tries is {self.tries} and"
                 f" bad_records {self.bad_records!r}"
@@ -76,6 +80,7 @@ class Options:
             ("fetch_interval", self.fetch_interval, 0),
             ("save_interval", self.save_interval, 0),
             ("revoke_timeout", self.revoke_timeout, 0),
+            ("max_value_bytes", self.max_value_bytes, 0),
             ("max_pending", self.max_pending, 1),
             ("ack_timeout", self.ack_timeout, 0),
             ("tries", self.tries, 0),

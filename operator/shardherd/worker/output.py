@@ -36,11 +36,20 @@ class Output:
 
 
 class ShardGrant(NamedTuple):
-    """For which group, by its UID, and under which epoch a shard is written."""
+    """For which group, by its UID, and under which epoch a shard is written; `start` is the group's position at the grant.
+
+    `topic_id` is that of the shard's topic, empty where it is not known: one that was made anew under its name has another.
+    """
 
     group: str
     shard: ShardId
     epoch: int
+    start: Offset = 0
+    topic_id: str = ""
+
+
+class MovedPositionError(RuntimeError):
+    """Somebody else has written meanwhile: the position is asked for again."""
 
 
 class TransactionalOutput(Output):

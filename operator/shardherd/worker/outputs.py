@@ -18,22 +18,31 @@ from typing import Any
 
 from shardherd.core.consumer.output_queue import OutputQueue
 from shardherd.core.model.errors import ConsumerStoppedError
-from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model.naming import is_of_kinesis
+from shardherd.core.model.nouns import Offset, Place, ShardId
 from shardherd.worker.crew import is_async
-from shardherd.worker.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, DROP, EXACTLY_ONCE, WAIT, OutputsError, check, check_output
+from shardherd.worker.guarantees import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    DROP,
+    EXACTLY_ONCE,
+    WAIT,
+    OutputsError,
+    check,
+    check_of_kinesis,
+    check_output,
+)
+from shardherd.worker.kafka_output import KafkaOutput
 from shardherd.worker.output import Output, ShardGrant
 from shardherd.worker.queue_file import Kept, QueueFile, clean
 from shardherd.worker.queueing import Lent, QueueingProcessor
 from shardherd.worker.record_processor import Ack
-from shardherd.worker.records import Record, Records, records_of
+from shardherd.worker.records import Record, Records, records_of, size_of
 from shardherd.worker.sending import Batch, Sending, called
 
 log = logging.getLogger(__name__)
 
 _BEGAN = time.time()
-
-OVERHEAD = 200
-"""About how many bytes a record takes beside its key, its value and its headers."""
 
 
 class Outputs(QueueingProcessor):
@@ -43,26 +52,28 @@ class Outputs(QueueingProcessor):
     take is dropped; "exactly-once": outputs keep the position with the records, see `TransactionalOutput`.
 
     `batch_size`: most records of a batch, which is sent with so many, or once the first has waited for `batch_wait` seconds, or
-    when the queue is full. `queue_bytes`: about how many bytes may be in the queue, beside the options' `max_pending` records.
-    `queue_directory`: a folder for files in which the queue outlives the process, each of at most `queue_file_bytes`; empty: in
-    memory only. `when_full`: "wait", or "drop": records that do not fit are dropped, and counted.
+    when the queue is full. A call of an output that takes longer than `write_timeout` seconds hangs, and is told of.
+    `queue_bytes`: about how many bytes may be in the queue, beside the options' `max_pending` records. `queue_directory`: a
+    folder for files in which the queue outlives the process, each of at most `queue_file_bytes`; empty: in memory only.
+    `when_full`: "wait", or "drop": records that do not fit are dropped, and counted.
     """
 
     outputs: Sequence[Callable[[], Output]] = ()
     guarantee: str = AT_LEAST_ONCE
     batch_size: int = 2048
     batch_wait: float = 1.0
+    write_timeout: float = 60.0
     queue_bytes: int = 16 * 1024 * 1024
     queue_directory: str = ""
     queue_file_bytes: int = 64 * 1024 * 1024
     when_full: str = WAIT
 
     def select(self, record: Record) -> Record | None:
-        """What is sent of a record, under its offset; None: nothing is, and the record is done."""
+        """What is sent of a record, under its place; None: nothing is, and the record is done."""
         return record
 
     def acknowledged(self, records: Sequence[Record]) -> None:
-        """All outputs have these records now: each once, in order. Must not block."""
+        """All outputs have these records now: each once, in order where the option `in_order` says so. Must not block."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -76,6 +87,7 @@ class Outputs(QueueingProcessor):
     _defect: BaseException | None = None
     _sendings: Sequence[Sending] = ()
     _tasks: Sequence[asyncio.Task[None]] = ()
+    _open: list[Output] = []  # noqa: RUF012 - as above
     _ended = False
     _committed: Offset = 0
     _told = ""
@@ -91,6 +103,13 @@ class Outputs(QueueingProcessor):
         return (0, 0) if self._queue is None else (len(self._queue), self._queue.size)
 
     @property
+    def held_by(self) -> Place | None:
+        if self._queue is None:
+            return None
+        with self._lock:
+            return self._queue.held_by
+
+    @property
     def trouble(self) -> str:
         return "; ".join(each.trouble for each in self._sendings if each.trouble)
 
@@ -101,6 +120,8 @@ class Outputs(QueueingProcessor):
     # --- its begin and its end: what is behind begins first, and ends last ---------------------------------------------------
 
     def lend(self, lent: Lent) -> None:
+        if is_of_kinesis(lent.shard.name):
+            check_of_kinesis(self, lent.shard.name)
         self._lent = lent
 
     async def initialize(self, shard: ShardId) -> None:
@@ -108,20 +129,24 @@ class Outputs(QueueingProcessor):
         lent, options = self._lent, self._lent.options
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._acks: dict[Offset, Ack] = {}
+        self._acks: dict[Place, Ack] = {}
+        # What all have, unless its acknowledgement counted: then it was too late, and it is given again.
+        self._over: set[Place] = set()
         self._wake: Callable[[], None] = lambda: None
         self._file, self._kept = await self._opened_file(), {}
         if self._file is not None:
             self._kept = {each.record.offset: each for each in self._file.kept}
-        opened: list[Output] = []
+        self._open = []
         try:
             for make in self.outputs:
                 output = make()
+                if isinstance(output, KafkaOutput):
+                    output.reach(lent.kafka)
                 await called(lent.crew, output.open, shard)
-                opened.append(output)
-            self._begin_sending(opened, most=options.max_pending - (self.when_full == DROP))
+                self._open.append(output)
+            self._begin_sending(tuple(self._open), most=options.max_pending - (self.when_full == DROP))
         except BaseException:
-            await self._close_all(opened)
+            await self._close_all()
             raise
 
     async def shutdown(self, checkpoint: Any) -> None:
@@ -134,16 +159,25 @@ class Outputs(QueueingProcessor):
                 task.cancel()
         try:
             await asyncio.wait(self._tasks)
+            await self._close_all()
         except asyncio.CancelledError:
-            for sending, task in pairs:
-                if not task.done():
-                    task.cancel()
-                    log.warning("output %s: what it still does is not waited for", sending.name, extra=self._lent.fields)
-            await self._close_file()
+            await self.abandoned()
             raise
-        await self._close_all([each.output for each in self._sendings])
         if not checkpoint.lost:
             await checkpoint.save(now=True)
+
+    async def abandoned(self) -> None:
+        """See QueueingProcessor. What is sent now is cancelled; a function is waited for, or another would write beside it."""
+        for sending, task in zip(self._sendings, self._tasks, strict=True):
+            sending.stop()
+            if not task.done():
+                task.cancel()
+                log.warning("output %s: what it still does does not count", sending.name, extra=self._lent.fields)
+        # Where the run is over the next one may go on with it.
+        await self._close_file(wanted=self._lent.shard.wanted and not self._lent.shard.lost)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._close_all()
 
     async def _opened_file(self) -> QueueFile | None:
         if not self.queue_directory:
@@ -184,7 +218,8 @@ class Outputs(QueueingProcessor):
         for number, output in enumerate(outputs):
             transactional = self.guarantee == EXACTLY_ONCE
             check_output(type(output), self.guarantee, in_order=options.in_order)
-            grant = ShardGrant(lent.group, lent.shard.name, lent.shard.epoch) if transactional else None
+            shard = lent.shard
+            grant = ShardGrant(lent.group, shard.name, shard.epoch, shard.position, shard.source_id) if transactional else None
             sending = Sending(
                 output,
                 number,
@@ -194,6 +229,7 @@ class Outputs(QueueingProcessor):
                 counts=lent.counts,
                 fields=lent.fields,
                 limit=options.tries,
+                patience=self.write_timeout,
                 settled=self._settled,
                 commit=self._commit if self.guarantee == AT_MOST_ONCE else None,
                 grant=grant,
@@ -212,20 +248,21 @@ class Outputs(QueueingProcessor):
             self._defect = error
             self._wake()
 
-    async def _close_all(self, outputs: Sequence[Output]) -> None:
-        for output in reversed(outputs):
+    async def _close_all(self) -> None:
+        while self._open:
+            output = self._open.pop()
             try:
                 await called(self._lent.crew, output.close)
             except Exception:
                 log.exception("output %s could not be closed", type(output).__name__, extra=self._lent.fields)
-        await self._close_file()
+        await self._close_file(wanted=self._lent.shard.wanted)
 
-    async def _close_file(self) -> None:
+    async def _close_file(self, *, wanted: bool) -> None:
         """Nobody needs it any more if the shard goes to another consumer, or if there is nothing in it."""
         with self._lock:
             file, self._file = self._file, None
         if file is not None:
-            gone = self._lent.shard.wanted or (self._queue is not None and not len(self._queue))
+            gone = wanted or (self._queue is not None and not len(self._queue))
             await self._lent.crew.call(partial(file.close, delete=gone)).ended
 
     # --- for the delivery -----------------------------------------------------------------------------------------------------
@@ -241,13 +278,17 @@ class Outputs(QueueingProcessor):
 
     def process(self, record: Record, ack: Ack) -> None:
         """See RecordProcessor."""
-        queue, offset = self._need_queue(), record.offset
+        queue = self._need_queue()
         with self._lock:
-            kept = self._kept.pop(offset, None)
-            known = offset in queue
+            kept = self._kept.pop(record.offset, None)
+            known, over = record.place in queue, record.place in self._over
+            self._over.discard(record.place)
             if known:
-                self._acks[offset] = ack
-                queue.again(offset)
+                self._acks[record.place] = ack
+                queue.again(record.place)
+        if over:
+            ack()
+            return
         selected = record if known or kept is not None else self._selected(record)
         if selected is None:
             ack()
@@ -270,21 +311,24 @@ class Outputs(QueueingProcessor):
         for each in self._sendings:
             each.stop()
 
-    def gone(self, offset: Offset) -> None:
+    def gone(self, record: Record) -> None:
         """See RecordProcessor."""
         queue = self._need_queue()
         with self._lock:
-            queue.drop(offset)
-            self._acks.pop(offset, None)
+            queue.drop(record.place)
+            self._over.discard(record.place)
+            self._acks.pop(record.place, None)
             if self._file is not None:
-                self._file.gone(offset)
+                self._file.gone(record.offset)
         self._look()
 
     def _selected(self, record: Record) -> Record | None:
         try:
             selected = self.select(record)
-            if selected is not None and selected.offset != record.offset:
-                raise ValueError(f"select must keep the offset, which is {record.offset}, and not make it {selected.offset}")
+            if selected is not None and selected.place != record.place:
+                raise ValueError(
+                    f"select must keep `offset` and `sub`: it was given {record.name}, and returned {selected.name}"
+                )
         except Exception:
             with self._lock:
                 if self._file is not None:
@@ -303,8 +347,8 @@ class Outputs(QueueingProcessor):
                     if self._file.overgrown:
                         self._file.rewrite(self._unfinished())
                     self._file.append(record)
-                self._acks[record.offset] = ack
-                return queue.add(record.offset, record, _size_of(record), now, taken=taken)
+                self._acks[record.place] = ack
+                return queue.add(record.place, record, size_of(record), now, taken=taken)
         self._lent.counts.sent("queue", dropped=1)
         ack()
         return False
@@ -348,12 +392,12 @@ class Outputs(QueueingProcessor):
         with self._lock:
             if self._file is not None:
                 self._file.taken(sending.name, [each.offset for each in taken])
-            acks = [self._acks.get(each.offset) for each in bad]
+            acks = [self._acks.get(each.place) for each in bad]
         for ack in acks:
             if ack is not None:
                 ack.fail(sending.trouble, bad=True)
         self._finish()
-        if self.trouble != self._told:
+        if bad or self.trouble != self._told:
             self._told = self.trouble
             self._wake()
 
@@ -365,10 +409,11 @@ class Outputs(QueueingProcessor):
             finished = queue.finished()
             if self._file is not None:
                 self._file.over(each.offset for each in finished)
-            acks = [self._acks.pop(each.offset, None) for each in finished]
-        for ack in acks:
-            if ack is not None:
-                ack()
+            acks = {each.place: ack for each in finished if (ack := self._acks.pop(each.place, None)) is not None}
+            self._over.update(acks)
+        counting = [place for place, ack in acks.items() if ack()]
+        with self._lock:
+            self._over.difference_update(counting)
         if was_full and not self.full:
             self._wake()
         if records := [each.record for each in finished if not each.lost]:
@@ -382,7 +427,7 @@ class Outputs(QueueingProcessor):
         if position <= self._committed:
             return True
         with self._lock:
-            acks = [self._acks.pop(offset) for offset in [each for each in self._acks if each < position]]
+            acks = [self._acks.pop(place) for place in [each for each in self._acks if each < (position, 0)]]
         for ack in acks:
             ack()
         await self._save()
@@ -392,8 +437,3 @@ class Outputs(QueueingProcessor):
             return False
         self._committed = max(self._committed, position)
         return True
-
-
-def _size_of(record: Record) -> int:
-    sizes = (len(name) + len(value or b"") for name, value in record.headers)
-    return OVERHEAD + len(record.key or b"") + len(record.value or b"") + sum(sizes)

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.core.model.errors import InvalidRequestError
+from shardherd.source.kinesis.client import StreamAccess
+from shardherd.source.kinesis.environment import STREAM, stream_access
 from shardherd.source.security.environment import (
     BOOTSTRAP,
     ISOLATION,
     SECURITY,
     KafkaAccess,
-    VariableError,
     read_access,
 )
 from shardherd.source.security.kafka_settings import KafkaSettingError, check, security_of
@@ -27,11 +28,15 @@ from shardherd.source.security.kafka_settings import KafkaSettingError, check, s
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`environment` is that of a pod of the group, for `consumer_of_pod`; `zone` is where this process runs."""
+    """`environment` is that of a pod of the group, for `consumer_of_pod`; `zone` is where this process runs.
+
+    `kinesis` is the stream that is read in the place of Kafka, if one is.
+    """
 
     environment: Mapping[str, str]
     kafka: KafkaAccess
     zone: str
+    kinesis: StreamAccess | None = None
 
 
 def place(
@@ -75,12 +80,19 @@ def place(
         **_kafka(kafka or {}),
     }
     try:
-        access = read_access(environment)
-    except VariableError as error:
+        access, stream = read_access(environment), stream_access(environment)
+    except ValueError as error:
         raise InvalidRequestError(str(error)) from error
-    if not access.bootstrap_servers:
-        raise InvalidRequestError(f"nobody has said where Kafka is: give bootstrap, or set {BOOTSTRAP}")
-    return Place(environment, access, environment.get("SHARDHERD_ZONE", ""))
+    if access.bootstrap_servers and stream is not None:
+        raise InvalidRequestError(
+            f"a worker reads Kafka or Kinesis, not both: Kafka is at {access.bootstrap_servers}, and {STREAM} is"
+            f" {stream.stream}; leave out one of them"
+        )
+    if not access.bootstrap_servers and stream is None:
+        raise InvalidRequestError(
+            f"nobody has said where Kafka is: give bootstrap, or set {BOOTSTRAP}; or {STREAM} for Kinesis"
+        )
+    return Place(environment, access, environment.get("SHARDHERD_ZONE", ""), stream)
 
 
 def _kafka(settings: Mapping[str, str]) -> dict[str, str]:

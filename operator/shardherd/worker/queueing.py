@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.client.in_hand import ShardInHand
+from shardherd.core.model.nouns import Place
+from shardherd.source.security.environment import KafkaAccess
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew
 from shardherd.worker.options import Options
@@ -19,7 +21,8 @@ from shardherd.worker.records import Records
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What a worker lends to such a processor; `group` is the UID of its group, `fields` what every line of the log names."""
+    """What a worker lends to such a processor; `group` is the UID of its group, `fields` what every line of the log names,
+    `kafka` how the cluster that is read is reached."""
 
     shard: ShardInHand
     group: str
@@ -27,6 +30,7 @@ class Lent:
     counts: Counts
     crew: Crew
     fields: Mapping[str, Any]
+    kafka: KafkaAccess | None = None
 
 
 class QueueingProcessor(RecordProcessor):
@@ -41,6 +45,11 @@ class QueueingProcessor(RecordProcessor):
     def queued(self) -> tuple[int, int]:
         """How many records, and about how many bytes, are in the queue."""
         return 0, 0
+
+    @property
+    def held_by(self) -> Place | None:
+        """The first record in it that failed too often: those behind it are not acknowledged before it is finished."""
+        return None
 
     @property
     def trouble(self) -> str:
@@ -68,3 +77,7 @@ class QueueingProcessor(RecordProcessor):
 
     def end(self) -> None:
         """What is acknowledged from now on does not count."""
+
+    async def abandoned(self) -> None:
+        """In place of `shutdown`, where something of the program still runs: close what is one's own. When this returns,
+        nothing of it goes on."""

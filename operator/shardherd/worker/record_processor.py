@@ -19,21 +19,26 @@ class Ack:
     `tries` counts how often the record was handed out, with this time.
     """
 
-    __slots__ = ("_settle", "offset", "tries")
+    __slots__ = ("_settle", "record", "tries")
 
-    def __init__(self, offset: Offset, tries: int, settle: Callable[[Offset, int, str | None, bool], bool]) -> None:
-        self.offset = offset
+    def __init__(self, record: Record, tries: int, settle: Callable[[Record, int, str | None, bool], bool]) -> None:
+        self.record = record
         self.tries = tries
         self._settle = settle
 
+    @property
+    def offset(self) -> Offset:
+        """That of its record."""
+        return self.record.offset
+
     def __call__(self) -> bool:
         """The record is done. False: it does not count any more, as it failed before, or the shard is somebody else's."""
-        return self._settle(self.offset, self.tries, None, False)
+        return self._settle(self.record, self.tries, None, False)
 
     def fail(self, reason: str | BaseException = "", *, bad: bool = False) -> bool:
         """The record is to be processed again. False as above. `bad`: it has failed often enough, as far as `tries` says."""
         text = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
-        return self._settle(self.offset, self.tries, text or "no reason was given", bad)
+        return self._settle(self.record, self.tries, text or "no reason was given", bad)
 
 
 class RecordProcessor:
@@ -54,10 +59,10 @@ class RecordProcessor:
         """
         raise NotImplementedError
 
-    def gone(self, offset: Offset) -> None:
+    def gone(self, record: Record) -> None:
         """The record failed too often, and is not given any more: for processors that keep something of each."""
 
-    def late(self, offset: Offset) -> None:
+    def late(self, record: Record) -> None:
         """The record was not acknowledged in time, and will be given again: as `gone`, before anything else is given."""
 
     def shutdown(self, checkpoint: Checkpoint) -> Any:

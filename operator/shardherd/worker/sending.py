@@ -7,16 +7,17 @@ Which records are in a batch, and when, is `core.consumer.output_queue`'s rule.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from shardherd.consumer.waiting import within
 from shardherd.core.consumer.output_queue import OutputQueue, Queued
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
-from shardherd.core.model.nouns import Offset
+from shardherd.core.model.nouns import Offset, Place
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, is_async
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
@@ -29,8 +30,21 @@ Batch = list[Queued[Record]]
 
 
 async def called(crew: Crew, method: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a method of an output, which is a function or a coroutine."""
-    return await method(*arguments) if is_async(method) else await crew.call(partial(method, *arguments)).ended
+    """The result of a method of an output, which is a function or a coroutine.
+
+    Who is cancelled meanwhile is so once a function has returned, and not before: what it still does must not seem to be over.
+    """
+    if is_async(method):
+        return await method(*arguments)
+    ended, cancelled = crew.call(partial(method, *arguments)).ended, None
+    while not ended.done():
+        try:
+            await asyncio.wait((ended,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return ended.result()
 
 
 class Sending:
@@ -38,7 +52,8 @@ class Sending:
 
     `settled` is called after each batch: with what was taken of it, and what was refused too often. `commit` makes everything
     before a position durable, and says whether it is; where it is given, records are sent at most once. `limit`: how often a
-    record may be refused; 0: without one. `trouble`: why the output takes nothing now.
+    record may be refused; 0: without one. A call that takes longer than `patience` hangs. `trouble`: why the output takes
+    nothing now.
     """
 
     def __init__(
@@ -52,6 +67,7 @@ class Sending:
         counts: Counts,
         fields: Mapping[str, Any],
         limit: int,
+        patience: float,
         settled: Callable[[Sending, Batch, Batch], None],
         commit: Callable[[Offset], Awaitable[bool]] | None = None,
         grant: ShardGrant | None = None,
@@ -64,6 +80,7 @@ class Sending:
         self._queue, self._lock, self._crew, self._counts = queue, lock, crew, counts
         self._fields = dict(fields)
         self._limit = limit
+        self._patience = patience
         self._settled, self._commit, self._grant = settled, commit, grant
         self._stopping = self._draining = False
         # Of a transactional output: its position, once it is known.
@@ -117,25 +134,36 @@ class Sending:
             return
         self._settle(batch, refused, self._limit)
 
-    async def _write(self, batch: Batch) -> dict[Offset, Record]:
+    async def _write(self, batch: Batch) -> dict[Place, Record]:
         """What the output did not take."""
         records = [each.record for each in batch]
         if self._grant is not None:
             position = batch[-1].offset + 1
-            await called(self._crew, self.write, records, self._grant, self._position, position)
+            with self._watched("write_once", batch):
+                await called(self._crew, self.write, records, self._grant, self._position, position)
             self._position = position
             return {}
-        result = await called(self._crew, self.write, records)
-        refused = {record.offset: record for record in result or ()}
-        if unknown := refused.keys() - {each.offset for each in batch}:
-            raise ValueError(f"write returned records that it was not given, of the offsets {sorted(unknown)}")
+        with self._watched("write", batch):
+            result = await called(self._crew, self.write, records)
+        refused = {record.place: record for record in result or ()}
+        given = {each.place: each.record for each in batch}
+        # Where several have one offset, one that was made anew without its `sub` would be taken for another.
+        shared = len({offset for offset, _ in given}) < len(given)
+        if unknown := [
+            record for place, record in refused.items() if place not in given or (shared and record != given[place])
+        ]:
+            offsets = sorted(record.offset for record in unknown)
+            raise ValueError(
+                f"write returned records that it was not given, of the offsets {offsets}: have it return those themselves"
+            )
         return refused
 
     async def _send_at_most_once(self, batch: Batch, commit: Callable[[Offset], Awaitable[bool]]) -> None:
         """Nothing is sent whose position is not durable, and nothing twice."""
         try:
-            if not await commit(batch[-1].offset + 1):
-                raise RuntimeError(f"the position is not after {batch[-1].offset} yet, as a record before it is not done")
+            after = max(each.offset for each in batch) + 1  # which is not the last one where `in_order` is false
+            if not await commit(after):
+                raise RuntimeError(f"the position is not {after} yet, as a record before it is not done")
         except (FencedEpochError, ConsumerStoppedError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever keeps the position from being durable may be over
@@ -144,11 +172,11 @@ class Sending:
         try:
             refused = await self._write(batch)
         except Exception as error:  # noqa: BLE001 - a program may raise anything
-            refused = {each.offset: each.record for each in batch}
+            refused = {each.place: each.record for each in batch}
             log.warning("output %s: %d records are dropped: %s", self.name, len(batch), error, extra=self._fields)
         self._counts.sent(self.name, dropped=len(refused))
         for each in batch:
-            each.lost = each.lost or each.offset in refused
+            each.lost = each.lost or each.place in refused
         self._settle(batch, {}, 0, dropped=len(refused))
 
     @property
@@ -159,7 +187,8 @@ class Sending:
     async def _ask(self) -> bool:
         """Ask a transactional output what it has. Whether it has answered."""
         try:
-            self._position = await called(self._crew, self._transactional.position, self._grant)
+            with self._watched("position", []):
+                self._position = await called(self._crew, self._transactional.position, self._grant)
         except Exception as error:  # noqa: BLE001 - a program may raise anything
             self._failures += 1
             pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._failures - 1, 30))
@@ -177,17 +206,17 @@ class Sending:
         self._settled(self, [], [])
         return True
 
-    def _settle(self, batch: Batch, refused: Mapping[Offset, Record], limit: int, *, dropped: int = 0) -> None:
+    def _settle(self, batch: Batch, refused: Mapping[Place, Record], limit: int, *, dropped: int = 0) -> None:
         now = asyncio.get_running_loop().time()
         with self._lock:
             bad = self._queue.settle(self.number, refused, now, limit=limit)
             if self._grant is not None and self._position is not None:
                 # A record that is given again, as its acknowledgement came too late, is not written again.
                 self._queue.reach(self.number, self._position)
-        taken = [each for each in batch if each.offset not in refused]
+        taken = [each for each in batch if each.place not in refused]
         self._counts.sent(self.name, taken=len(taken) - dropped)
         if refused:
-            first = min(refused)
+            first, _ = min(refused)
             self._tell(f"did not take {len(refused)} of {len(batch)} records, the first at {first}", None)
         elif self.trouble:
             log.info("output %s: takes records again", self.name, extra=self._fields)
@@ -199,6 +228,29 @@ class Sending:
             pause = self._queue.fail(self.number, asyncio.get_running_loop().time())
         self._tell(f"took none of {len(batch)} records from {batch[0].offset} on: {type(error).__name__}: {error}", pause)
         self._settled(self, [], [])
+
+    @contextlib.contextmanager
+    def _watched(self, method: str, batch: Batch) -> Iterator[None]:
+        """Say so when the call hangs, and again when it has taken twice as long. It is not ended: it may have been done."""
+        loop = asyncio.get_running_loop()
+        began, about = loop.time(), f", with {len(batch)} records from {batch[0].offset} on" if batch else ""
+        timers: list[asyncio.TimerHandle] = []
+
+        def hangs(seconds: float) -> None:
+            if seconds == self._patience:
+                self._counts.failed(method)
+            self.trouble = (
+                f"output {self.name}: {method} has not returned for {seconds:g} s{about}: it hangs, or the sink is away"
+            )
+            log.warning("%s", self.trouble, extra=self._fields)
+            self._settled(self, [], [])
+            timers[:] = [loop.call_at(began + 2 * seconds, hangs, 2 * seconds)]
+
+        timers.append(loop.call_at(began + self._patience, hangs, self._patience))
+        try:
+            yield
+        finally:
+            timers[0].cancel()
 
     def _tell(self, what: str, pause: float | None) -> None:
         self.trouble = f"output {self.name}: {what}"

@@ -37,6 +37,7 @@ class _Queue:
     size: int = 0
     in_hand: int = 0
     end: Offset | None = None
+    seconds: float | None = None
     asked: bool = False
 
     @property
@@ -90,6 +91,11 @@ class Stream:
         queue = self._queues.get(shard)
         return None if queue is None else queue.end
 
+    def seconds_behind(self, shard: ShardId) -> float | None:
+        """For how many seconds records follow what was fetched, where the source says that in the place of an end."""
+        queue = self._queues.get(shard)
+        return None if queue is None else queue.seconds
+
     @property
     def size(self) -> int:
         """Bytes that were fetched and are not processed."""
@@ -135,7 +141,7 @@ class Stream:
             queue = self._queues.get(part.shard)
             if queue is None or queue.position != part.asked:
                 continue
-            queue.end = part.end
+            queue.end, queue.seconds = part.end, part.behind
             if part.next > part.asked:
                 queue.position = part.next
                 queue.parts.append(part)

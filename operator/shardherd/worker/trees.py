@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardherd.core.consumer.trees import Acker, Verdict
-from shardherd.core.model.nouns import Offset
+from shardherd.core.model.nouns import Place
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
 
@@ -82,9 +82,9 @@ class TreeProcessor(RecordProcessor):
             self._forest = _Forest(self)
         self._forest.plant(record, ack)
 
-    def gone(self, offset: Offset) -> None:
+    def gone(self, record: Record) -> None:
         if self._forest is not None:
-            self._forest.gone(offset)
+            self._forest.gone(record)
 
     _forest: _Forest | None = None
 
@@ -98,7 +98,7 @@ class _Forest:
         self._acker = Acker(processor.max_pending)
         self._queue: deque[Tuple] = deque()
         self._acks: dict[int, Ack] = {}
-        self._roots: dict[Offset, int] = {}
+        self._roots: dict[Place, int] = {}
 
     def plant(self, record: Record, ack: Ack) -> None:
         """Process the whole tree of a record, but for what is acknowledged later."""
@@ -154,26 +154,26 @@ class _Forest:
             ack()
             return 0
         with self._lock:
-            self._forget(record.offset)
+            self._forget(record)
             root = self._acker.root(random.getrandbits(64))
-            self._roots[record.offset], self._acks[root] = root, ack
+            self._roots[record.place], self._acks[root] = root, ack
             self._acker.start(root, 0)
             return root
 
-    def gone(self, offset: Offset) -> None:
+    def gone(self, record: Record) -> None:
         """The record is not given any more."""
         with self._lock:
-            self._forget(offset)
+            self._forget(record)
 
-    def _forget(self, offset: Offset) -> None:
+    def _forget(self, record: Record) -> None:
         """If there is a tree of it, its time was over: what of it still comes does not count."""
-        if before := self._roots.pop(offset, 0):
+        if before := self._roots.pop(record.place, 0):
             del self._acks[before]
             self._acker.forget(before)
 
     def _over(self, root: int) -> Ack:
         ack = self._acks.pop(root)
-        self._roots.pop(ack.offset, None)
+        self._roots.pop(ack.record.place, None)
         return ack
 
     def _run(self, tuple_: Tuple, work: Callable[[Tuple, Out], object], *, manual: bool) -> None:

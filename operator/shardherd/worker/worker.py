@@ -19,15 +19,20 @@ from typing import Any
 from shardherd.client.consumer import CANCEL_GRACE, AsyncConsumer
 from shardherd.client.pod import consumer_of_pod
 from shardherd.consumer.gauges import OwnGauge
+from shardherd.consumer.session import Session
 from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.source.decoding.record_batches import CorruptRecordsError
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kinesis.client import Kinesis, KinesisRefusedError, KinesisUnavailableError
+from shardherd.source.kinesis.ranges import RecordsLostError
 from shardherd.source.reading.lost_records import RangeLostError
+from shardherd.source.security.environment import KafkaAccess
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, ThreadCrew
 from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
 from shardherd.worker.delivery import BadRecordError
+from shardherd.worker.ending import end_adrift
 from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, UnreadableError
 from shardherd.worker.listener import AnyListener
@@ -40,14 +45,25 @@ from shardherd.worker.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
-READING_ERRORS = (SourceRefusedError, RangeLostError, CorruptRecordsError, UnreadableError, BadRecordError)
-"""What the data or the brokers are to blame for, and not this program."""
+READING_ERRORS = (
+    SourceRefusedError,
+    RangeLostError,
+    CorruptRecordsError,
+    UnreadableError,
+    BadRecordError,
+    KinesisRefusedError,
+    RecordsLostError,
+)
+"""What the data or the source are to blame for, and not this program."""
+
+UNAVAILABLE = (BrokersUnavailableError, KinesisUnavailableError)
+"""The source cannot be read now, and may be later."""
 
 EXPECTED = (*READING_ERRORS, WorkerOptionError)
 """What ends a worker and needs no traceback."""
 
 RETRY_DELAY = 1.0
-"""Seconds until Kafka is asked again after it could not be."""
+"""Seconds until the source is asked again after it could not be."""
 
 SHUTDOWN = 30.0
 """Seconds that `Worker.shutdown` waits for the end: the specification's figure."""
@@ -66,6 +82,7 @@ class Processing:
         options: Options,
         dead_letters: DeadLetters | None = None,
         listener: AnyListener | None = None,
+        kafka: KafkaAccess | None = None,
     ) -> None:
         self.failure: Exception | None = None
         """The error that ends the worker, if one does."""
@@ -76,11 +93,14 @@ class Processing:
         self._options = options
         self._dead_letters = dead_letters
         self._listener = listener
+        self._kafka = kafka
         self._stream = Stream(options.memory // 2)
         self._holdings: dict[asyncio.Task[None], Holding] = {}
         self._warm = False
+        self._given_up: Mapping[ShardId, object] = {}
         self._consumer: AsyncConsumer | None = None
-        self._blind = False
+        # What cannot be read now, empty if everything can.
+        self._away = ""
         self._draining: asyncio.Task[bool] | None = None
 
     def about(self) -> Phase | None:
@@ -89,12 +109,17 @@ class Processing:
             return Phase.WARMING
         if any(holding.busy for holding in self._holdings.values()):
             return Phase.WRITING
-        return Phase.READING if self._blind or self._stream.behind else Phase.IDLE
+        return Phase.READING if self._away or self._stream.behind else Phase.IDLE
 
     @property
     def troubles(self) -> dict[ShardId, str]:
         """Why batches were not processed yet, of each shard that has one."""
         return {each.name: each.trouble for each in self._holdings.values() if each.trouble}
+
+    @property
+    def adrift(self) -> set[ShardId]:
+        """The shards of which something of the program still runs, although nobody waits for it any more."""
+        return {each.name for each in self._holdings.values() if each.cancelled} | set(self._given_up)
 
     @property
     def paused(self) -> tuple[ShardId, ...]:
@@ -119,8 +144,9 @@ class Processing:
             self.counts,
             self._dead_letters,
             self._listener,
+            self._kafka,
         )
-        self._consumer = consumer
+        self._consumer, self._given_up = consumer, around.adrift
         beside = [
             asyncio.create_task(self._fetch(consumer, behind=True)),
             asyncio.create_task(self._fetch(consumer, behind=False)),
@@ -200,19 +226,19 @@ class Processing:
             begun = loop.time()
             try:
                 parts = await self._crew.call(partial(self._fetcher.fetch, wanted, behind=behind)).ended
-            except BrokersUnavailableError as error:
-                if not self._blind:
-                    log.warning("Kafka cannot be read, trying on: %s", error, extra=consumer.session.log_fields())
-                self._blind = True
+            except UNAVAILABLE as error:
+                if not self._away:
+                    log.warning("%s cannot be read, trying on: %s", _of(error), error, extra=consumer.session.log_fields())
+                self._away = _of(error)
                 await asyncio.sleep(RETRY_DELAY)
                 stream.arrived(wanted, ())
                 continue
             except Exception as error:  # noqa: BLE001 - none of the others is over by itself
                 self.end_by(error, consumer)
                 return
-            if self._blind:
-                log.info("Kafka answers again", extra=consumer.session.log_fields())
-            self._blind = False
+            if self._away:
+                log.info("%s answers again", self._away, extra=consumer.session.log_fields())
+            self._away = ""
             stream.arrived(wanted, parts)
             del parts  # or the next Fetch would keep them, though they are processed
             if not behind:
@@ -271,14 +297,9 @@ class Worker:
     async def _run(self) -> None:
         options, where = self._options, self._place
         crew = ThreadCrew("shardherd-worker")
-        fetcher = self._fetcher or KafkaFetcher(
-            brokers_of(where.kafka, where.zone),
-            brokers_of(where.kafka, where.zone),
-            memory=options.memory // 4,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        fetcher = self._fetcher or fetcher_of(where, options)
         dead_letters = KafkaDeadLetters(options.dead_letters, where.kafka) if options.dead_letters else None
-        processing = Processing(self._factory, fetcher, crew, options, dead_letters, self._listener)
+        processing = Processing(self._factory, fetcher, crew, options, dead_letters, self._listener, where.kafka)
         environment = dict(where.environment)
         namespace, group, consumer_name = (
             environment.get(f"SHARDHERD_{each}", "") for each in ("NAMESPACE", "GROUP", "CONSUMER")
@@ -286,6 +307,13 @@ class Worker:
         metrics = WorkerMetrics(namespace, group, consumer_name, processing.counts, processing.picture)
         if options.drain_timeout is not None:
             environment["SHARDHERD_DRAIN_TIMEOUT_MS"] = str(round(options.drain_timeout * 1000))
+        session: Session | None = None
+
+        def end_what_hangs() -> None:
+            """Before anything that may take its time: the shards may be somebody else's soon."""
+            if session is not None:
+                end_adrift(processing.adrift, ordered=session.settings.ordered, fields=session.log_fields())
+
         try:
             async with consumer_of_pod(
                 environment,
@@ -297,7 +325,7 @@ class Worker:
                 metrics=metrics.page,
                 gauge=self._gauge,
             ) as consumer:
-                loop = asyncio.get_running_loop()
+                loop, session = asyncio.get_running_loop(), consumer.session
 
                 def end() -> None:
                     asyncio.run_coroutine_threadsafe(consumer.drain(consumer.session.settings.drain_timeout), loop)
@@ -307,21 +335,55 @@ class Worker:
                     end()
                 await self._warm_up(consumer, fetcher, crew)
                 await processing.run(consumer)
+                if not consumer.draining:
+                    end_what_hangs()
                 if consumer.stopped and not consumer.draining:
                     raise ConsumerStoppedError(consumer.stopped) from consumer.session.defect
         finally:
             self._ending = None
+            end_what_hangs()  # after it has left: who hears that it goes on waits for it
             await crew.call(fetcher.close).ended
             if dead_letters is not None:
                 await crew.call(dead_letters.close).ended
 
     async def _warm_up(self, consumer: AsyncConsumer, fetcher: Fetcher, crew: Crew) -> None:
-        """Connect to Kafka before shards are given: where that is not possible now, there is nothing to be read anywhere."""
+        """Connect to the source before shards are given: without it there is nothing to be read anywhere."""
         try:
             await crew.call(fetcher.connect).ended
-        except BrokersUnavailableError as error:
-            log.warning("begins without Kafka: %s", error, extra=consumer.session.log_fields())
+        except UNAVAILABLE as error:
+            log.warning("begins without %s: %s", _of(error), error, extra=consumer.session.log_fields())
         consumer.become_ready()
+
+
+def _of(error: Exception) -> str:
+    """The name of the source that cannot be read now."""
+    return "Kafka" if isinstance(error, BrokersUnavailableError) else "Kinesis"
+
+
+def fetcher_of(where: Place, options: Options) -> Fetcher:
+    """What reads the source that the place names. Raises WorkerOptionError."""
+    if where.kinesis is None:
+        return KafkaFetcher(
+            brokers_of(where.kafka, where.zone),
+            brokers_of(where.kafka, where.zone),
+            memory=options.memory // 4,
+            fail_on_data_loss=options.fail_on_data_loss,
+            batch_size=options.batch_size,
+        )
+    if options.dead_letters:
+        raise WorkerOptionError(
+            f"dead_letters is {options.dead_letters!r}, a topic of Kafka, and this worker reads stream {where.kinesis.name} of"
+            " Kinesis: leave it out"
+        )
+    if options.max_value_bytes:
+        raise WorkerOptionError(
+            f"max_value_bytes is {options.max_value_bytes}, and what is cut is flagged by a header, which records of stream"
+            f" {where.kinesis.name} of Kinesis do not have: leave it out"
+        )
+    # Here, as it brings Arrow along, which who reads Kafka may not need.
+    from shardherd.worker.kinesis_fetching import KinesisFetcher
+
+    return KinesisFetcher(Kinesis(where.kinesis), fail_on_data_loss=options.fail_on_data_loss)
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -249,6 +249,8 @@ def test_a_topic_that_is_deleted_is_named_in_the_end(
     reading.step()
 
     kafka.admin.delete_topics([topic])
+    # The controller answers before the brokers that have the records hear of it, and they go on giving them until then.
+    await_that("no broker has a log of it", lambda: not any(trio.folder.glob(f"data-*/{topic}-[01]")), within=60)
 
     with pytest.raises(BrokersUnavailableError, match=f"topic '{topic}' of shard {topic}/. does not exist"):
         reading.rest()

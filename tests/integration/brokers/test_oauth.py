@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev.cluster.kafka import LIMITED, PASSWORDS, SUPER
+from dev.demo.report import await_that
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model.nouns import ShardId, ShardInfo
@@ -78,8 +79,11 @@ def test_connections_outlive_their_tokens_and_are_not_made_anew(
     brokers.end_offsets([shard], 20)
     before = open_connections(brokers)
 
-    while len(issuer.given) < 4:
+    def asked() -> bool:
         assert brokers.end_offsets([shard], 20) == {shard: 50}
+        return len(issuer.given) >= 4
+
+    await_that("a fourth token is asked for", asked, within=120, every=0.05)
 
     after = open_connections(brokers)
     assert {key: after[key] for key in before} == before, "the same connections, two lives of a token later"

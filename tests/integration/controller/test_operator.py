@@ -77,34 +77,55 @@ def test_a_secret_that_it_may_not_use_is_named_in_the_condition_and_used_once_it
     operator: OperatorProcess, cluster: Cluster, kafka: KafkaLab
 ) -> None:
     topic, servers = kafka.create(3), kafka.trio.bootstrap("SASL_SSL")
-    sasl = {"mechanism": "SCRAM-SHA-512", "username": SUPER, "secretRef": {"name": "kafka"}}
-    security = {"protocol": "SASL_SSL", "sasl": sasl, "tls": {"caSecretRef": {"name": "kafka"}}}
-    operator.group("secured", topic, bootstrapServers=servers, security=security)
+    label = "shardherd.dev/kafka-credentials=true"
+    right, guess = PASSWORDS[SUPER], "hunter2"
 
-    def reachable() -> tuple[str, str]:
-        status = operator.api.call("GET", f"{operator.groups}/secured").get("status", {})
+    def make(secret: str, *values: str, label: str = "") -> None:
+        arguments = ["-n", operator.namespace, "secret"]
+        authority = f"--from-file={kafka.trio.certificates / 'ca.crt'}"
+        cluster.kubectl("create", *arguments, "generic", secret, *(f"--from-literal={value}" for value in values), authority)
+        if label:
+            cluster.kubectl("label", *arguments, secret, label)
+
+    def mend(secret: str, verb: str, *changes: str) -> None:
+        cluster.kubectl(verb, "-n", operator.namespace, "secret", secret, *changes)
+
+    def condition(group: str) -> tuple[str, str]:
+        status = operator.api.call("GET", f"{operator.groups}/{group}").get("status", {})
         found = [item for item in status.get("conditions", ()) if item["type"] == "SourceReachable"]
         return (found[0]["status"], found[0]["message"]) if found else ("", "")
 
-    def explained(words: str) -> None:
-        until(lambda: reachable()[0] == "False" and words in reachable()[1], lambda: (reachable(), operator.log.read_text()))
-
     where = f"in namespace '{operator.namespace}'"
-    explained(f"there is no Secret 'kafka' {where}: create it with the label shardherd.dev/kafka-credentials=true")
-    arguments = ["-n", operator.namespace, "secret"]
-    authority = f"--from-file={kafka.trio.certificates / 'ca.crt'}"
-    cluster.kubectl("create", *arguments, "generic", "kafka", "--from-literal=passwort=hunter2", authority)
-    explained(
-        f"Secret 'kafka' {where} has no label shardherd.dev/kafka-credentials=true, without which the operator does not use it"
-    )
-    cluster.kubectl("label", *arguments, "kafka", "shardherd.dev/kafka-credentials=true")
-    explained(f"Secret 'kafka' {where} has no key 'password': add it, or name another key in spec.source.kafka.security")
-    cluster.kubectl("patch", *arguments, "kafka", "-p", '{"stringData": {"password": "hunter2"}}')
-    explained(f"Kafka at {servers} and the operator do not accept each other")
-    cluster.kubectl("patch", *arguments, "kafka", "-p", f'{{"stringData": {{"password": "{PASSWORDS[SUPER]}"}}}}')
-    until(lambda: reachable() == ("True", "3 shards found."), lambda: (reachable(), operator.log.read_text()))
-    shown = operator.log.read_text() + str(operator.api.call("GET", f"{operator.groups}/secured"))
-    assert [word for word in ("hunter2", PASSWORDS[SUPER]) if word in shown] == []
+    said = {
+        "absent": f"there is no Secret 'absent' {where}: create it with the label {label}",
+        "unlabelled": f"Secret 'unlabelled' {where} has no label {label}, without which the operator does not use it",
+        "keyless": f"Secret 'keyless' {where} has no key 'password': add it, or name another key in spec.source.kafka.security",
+        "refused": f"Kafka at {servers} and the operator do not accept each other",
+    }
+    make("unlabelled", f"password={right}")
+    make("keyless", f"passwort={guess}", label=label)
+    make("refused", f"password={guess}", label=label)
+    for group in said:
+        sasl = {"mechanism": "SCRAM-SHA-512", "username": SUPER, "secretRef": {"name": group}}
+        security = {"protocol": "SASL_SSL", "sasl": sasl, "tls": {"caSecretRef": {"name": group}}}
+        operator.group(group, topic, bootstrapServers=servers, security=security)
+
+    def conditions() -> dict[str, tuple[str, str]]:
+        return {group: condition(group) for group in said}
+
+    def explained() -> bool:
+        return all(status == "False" and said[group] in message for group, (status, message) in conditions().items())
+
+    until(explained, lambda: (conditions(), operator.log.read_text()))
+    password = ("-p", f'{{"stringData": {{"password": "{right}"}}}}')
+    make("absent", f"password={right}", label=label)
+    mend("unlabelled", "label", label)
+    mend("keyless", "patch", *password)
+    mend("refused", "patch", *password)
+    found = ("True", "3 shards found.")
+    until(lambda: conditions() == dict.fromkeys(said, found), lambda: (conditions(), operator.log.read_text()))
+    shown = operator.log.read_text() + "".join(str(operator.api.call("GET", f"{operator.groups}/{group}")) for group in said)
+    assert [word for word in (guess, right) if word in shown] == []
 
 
 def test_with_roles_only_it_serves_its_namespace_and_knows_consumers_by_the_clusters_keys(

@@ -167,6 +167,7 @@ class Consumer:
         self.seq = 0
         self.held: dict[ShardId, int] = {}
         self.positions: dict[ShardId, Offset] = {}
+        self.topic_ids: set[object] = set()
 
     async def heartbeat(self, wait: float = 0.0, *, draining: bool = False) -> HeartbeatReply:
         self.seq += 1
@@ -185,6 +186,7 @@ class Consumer:
         self.revision = reply.revision
         self.held = {each.shard: each.owner_epoch for each in reply.confirmed}
         self.positions = {each.shard: each.position for each in reply.confirmed}
+        self.topic_ids = {each.source_id for each in reply.confirmed}
         return reply
 
     async def commit(self, offsets: dict[ShardId, Offset], epoch: int | None = None) -> tuple[CheckpointOutcome, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import replace
 
 from shardherd.core.model.nouns import CheckpointResult, GroupSpec, Reset, ResetReport, ResetState, ResetTo
@@ -69,6 +70,7 @@ async def test_a_topic_that_was_made_anew_is_read_after_a_reset(rig: Rig, name: 
     consumer = await rig.consumer(coordinator, spec, 0)
     await settle([consumer], lambda: len(consumer.held) == 4)
     await consumer.commit(dict.fromkeys(shards(topic, 2), 5))
+    (before,) = consumer.topic_ids
 
     await rig.kafka.recreate(topic, 4)
 
@@ -90,3 +92,5 @@ async def test_a_topic_that_was_made_anew_is_read_after_a_reset(rig: Rig, name: 
     assert await rig.kafka.connector.offsets(spec).read(shards(topic, 0, 1, 2, 3)) == dict.fromkeys(
         shards(topic, 0, 1, 2, 3), 0
     )
+    (now,) = consumer.topic_ids
+    assert uuid.UUID(str(now)) != uuid.UUID(str(before)), "who reads is told of which topic the positions are"

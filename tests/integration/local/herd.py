@@ -72,6 +72,7 @@ class Herd:
     """One state folder with one group `name`, which reads the topic of the same name."""
 
     def __init__(self, folder: Path, bootstrap: str, name: str, shards: int = 6) -> None:
+        """The topic is made, unless it is to have no shards: then it is there already."""
         self.folder = folder
         self.state = folder / "state"
         self.name = name
@@ -84,9 +85,10 @@ class Herd:
         self._database: Database | None = None
         self._writing = threading.Event()
         self._writer: threading.Thread | None = None
-        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-        admin.create_topics({name: {"num_partitions": shards, "replication_factor": 1}}, wait_for_metadata=True)
-        admin.close()
+        if shards:
+            admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+            admin.create_topics({name: {"num_partitions": shards, "replication_factor": 1}}, wait_for_metadata=True)
+            admin.close()
 
     # --- what a user does ----------------------------------------------------------------------------------------------------
 

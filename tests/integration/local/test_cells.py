@@ -12,9 +12,9 @@ import pytest
 
 from tests.harness.broker import Broker
 from tests.harness.cluster import Tell
+from tests.harness.keyed.schedule import schedule
 from tests.harness.long import long
-from tests.integration.local.keyed import Keyed, schedule
-from tests.integration.local.keyed_application import CELLS
+from tests.integration.local.keyed import Keyed, KeyedHerd
 from tests.simulation import seeds
 
 SCHEDULES = 20
@@ -30,25 +30,7 @@ def keyed(tmp_path: Path, broker: Broker) -> Iterator[Keyed]:
 def rows_are_those_of_one_query(keyed: Keyed, seed: int, most: int, tell: Tell) -> None:
     begin, steps = schedule(seed, most)
     tell(f"seed {seed}: {begin} consumers, then {', '.join(str(step) for step in steps)}")
-    keyed.up(*keyed.options(keyed.manifest(begin)))
-    keyed.write_round()
-    keyed.settle()
-    for step in steps:
-        if step.settled:
-            keyed.settle()
-        keyed.write_round()
-        keyed.take(step)
-        keyed.await_read(keyed.rounds - 2)
-    keyed.settle()
-    keyed.write_round()
-    keyed.await_read(keyed.rounds - 1)
-    keyed.write_end()
-    running = keyed.one_query()
-    keyed.await_read(keyed.rounds - 1)
-    wanted = keyed.wanted(running)
-    keyed.until("all rows are there", lambda: all(rows.total() >= wanted[name].total() for name, rows in keyed.found().items()))
-    keyed.run("down")
-    assert keyed.found() == wanted
+    keyed.rows_are_those_of_one_query(begin, steps)
 
 
 def test_in_every_schedule_everything_happens_and_one_consumer_at_least_is_left() -> None:
@@ -66,11 +48,10 @@ def test_in_every_schedule_everything_happens_and_one_consumer_at_least_is_left(
 def test_cells_write_what_one_query_writes_whatever_happens_to_the_group(keyed: Keyed, tell: Tell) -> None:
     seed, _ = seeds.of_commit()
     rows_are_those_of_one_query(keyed, seed, 2, tell)
-    assert "FileAlreadyExistsException" not in keyed.said(), "what the storage is tried with is no error of the application"
-    batches = {number: [batch for _, cell, batch in keyed.history() if cell == number] for number in range(CELLS)}
-    assert {number: sorted(set(found)) for number, found in batches.items()} == {
-        number: list(range(max(found) + 1)) for number, found in batches.items()
-    }, "batch ids go on"
+    assert "FileAlreadyExistsException" not in keyed.group.said(), (
+        "what the storage is tried with is no error of the application"
+    )
+    keyed.batch_ids_go_on()
 
 
 @long
@@ -84,42 +65,43 @@ def test_cells_write_what_one_query_writes_after_any_schedule(keyed: Keyed, tell
 @pytest.mark.timeout(900)
 def test_a_failing_cell_and_one_whose_state_is_lost_are_told_of_and_a_reset_begins_all_anew(keyed: Keyed) -> None:
     fails, loses = 1, 2
-    keyed.up(*keyed.options(keyed.manifest(1)))
-    keyed.write_round()
+    group, records = keyed.group, keyed.records
+    keyed.begin(1)
+    records.write_round()
     keyed.settle()
     keyed.await_read(0)
-    (keyed.notes / f"fail-{fails}").touch()
-    keyed.write_round()
-    said = keyed.message("CellsFailing")
+    (group.notes / f"fail-{fails}").touch()
+    records.write_round()
+    said = group.message("CellsFailing")
     assert said.startswith(
-        f"The query of cell {fails} fails and is started again; the other cells are read. See the log of {keyed.name}-0"
+        f"The query of cell {fails} fails and is started again; the other cells are read. See the log of {group.name}-0"
     )
     keyed.await_read(1, but=fails)
-    (keyed.notes / f"fail-{fails}").unlink()
+    (group.notes / f"fail-{fails}").unlink()
     keyed.await_read(1)
-    keyed.until("it is told of no more", lambda: keyed.condition("CellsFailing") == "False")
+    group.until("it is told of no more", lambda: group.condition("CellsFailing") == "False")
 
-    keyed.run("kill", f"{keyed.name}-0")
-    shutil.rmtree(keyed.location(loses))
-    keyed.write_round()
-    said = keyed.message("StateLost")
+    group.run("kill", f"{group.name}-0")
+    shutil.rmtree(group.location(loses))
+    records.write_round()
+    said = group.message("StateLost")
     assert said.startswith(f"the state of cell {loses} is gone, or older than the positions: nobody is granted the shards.")
     keyed.await_read(2, but=loses)
 
     reset = {"id": "anew", "to": "Earliest", "discardState": True}
-    keyed.apply(keyed.manifest(1, {"paused": True, "reset": reset}))
-    keyed.until("the reset is made", lambda: keyed.status().get("reset", {}).get("state") == "Done")
-    keyed.write_end()
+    group.apply(group.manifest(records, 1, {"paused": True, "reset": reset}))
+    group.until("the reset is made", lambda: group.status().get("reset", {}).get("state") == "Done")
+    records.write_end()
     running = keyed.one_query()
-    keyed.apply(keyed.manifest(1, TEST_AVAILABLE_NOW="yes"))
-    wanted = keyed.wanted(running)
-    keyed.until("all is read anew", lambda: keyed.found(1) == wanted)
-    keyed.until("the application has ended by itself", lambda: ended_well(keyed))
-    keyed.run("down")
+    group.apply(group.manifest(records, 1, TEST_AVAILABLE_NOW="yes"))
+    wanted = running.rows()
+    group.until("all is read anew", lambda: keyed.found(1) == wanted)
+    group.until("the application has ended by itself", lambda: ended_well(group))
+    group.end()
     assert keyed.found(1) == wanted
 
 
-def ended_well(keyed: Keyed) -> bool:
+def ended_well(group: KeyedHerd) -> bool:
     """Whether the driver has ended with exit code 0."""
-    statuses = keyed.pods()[f"{keyed.name}-0"]["status"].get("containerStatuses", [{}])
+    statuses = group.pods()[f"{group.name}-0"]["status"].get("containerStatuses", [{}])
     return bool(statuses[0].get("lastState", {}).get("terminated", {}).get("exitCode", 1) == 0)

@@ -231,6 +231,24 @@ def test_a_window_join_has_every_pair_of_a_key_and_a_second_also_with_what_was_t
 @long
 @of("joins")
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("join", "joined"),
+    [
+        ("sliding", [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]),
+        ("session", [(0, 0), (0, 1), (1, 0), (1, 1)]),
+    ],
+)
+def test_sliding_windows_and_sessions_have_their_pairs_too(example: Example, join: str, joined: list[Row]) -> None:
+    example.up("orders", "payments", interval=join)
+    end = numbers("end", (9, 60))
+    example.send("payments", *numbers("key", (0, 0), (1, 0)), *end)
+    example.send("orders", *numbers("key", (0, 0), (1, 0)), *numbers("end", (8, 90)))
+    example.shows([("key", *pair) for pair in joined], lambda: pairs(example))
+
+
+@long
+@of("joins")
+@pytest.mark.timeout(900)
 def test_a_co_group_shows_what_has_no_partner_too(example: Example) -> None:
     example.up("orders", "payments", interval="co-group")
     # In the end both topics go on, so that the watermark passes what was before.
@@ -417,3 +435,58 @@ def test_the_outbox_has_each_paid_order_once_though_its_consumer_is_killed(examp
     assert rows() == paid(80)
     by_shard = [each.value for each in example.committed("paid-orders")]
     assert len(by_shard) == len(set(by_shard)) == 40
+
+
+# --- running, countdown ------------------------------------------------------------------------------------------------------
+
+
+@long
+@of("running")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("reduce", [("0", 6, 9), ("0", 9, 12), ("0", 10, 14), ("1", 6, 5), ("1", 7, 5), ("1", 8, 7)]),
+        ("min", [*[("0", 2, 4)] * 3, ("0", 1, 4), *[("1", 2, 4)] * 2, *[("1", 1, 4)] * 2]),
+        ("min-by", [*[("0", 2, 4)] * 3, ("0", 1, 2), *[("1", 2, 4)] * 2, *[("1", 1, 0)] * 2]),
+    ],
+)
+def test_each_record_gives_what_has_come_of_its_key_so_far_also_after_a_kill(
+    example: Example, name: str, wanted: list[Row]
+) -> None:
+    def send(*records: tuple[int, int, int]) -> None:
+        for key, first, second in records:
+            example.send("numbers", (str(key), {"first": first, "second": second}), partition=key)
+
+    def rows() -> list[Row]:
+        return example.table("running-data", "running", "key", "first", "second")
+
+    example.up(**{"min-by": name, "/data/running": str(example.volume("running-data") / "running")})
+    send((0, 2, 4), (0, 4, 5), (1, 2, 4))
+    example.read_to(3)
+    example.type(f"shardherd local kill {example.named('running')}-0")
+    send(
+        (0, 3, 3),
+        (0, 1, 2),
+        (1, 5, 1) if name != "reduce" else (1, 4, 1),
+        (1, 1, 0),
+        (1, 2, 2) if name != "reduce" else (1, 1, 2),
+    )
+    example.shows(sorted(wanted), rows)
+
+
+@long
+@of("countdown")
+@pytest.mark.timeout(900)
+def test_who_has_least_left_leaves_the_iteration_first_though_its_consumer_is_killed(example: Example) -> None:
+    def left() -> list[Row]:
+        found = sorted(example.committed("left"), key=lambda each: each.timestamp)
+        return [(each.key.decode(), json.loads(each.value)["left"]) for each in found]
+
+    example.up("left")
+    example.send(
+        "rounds", *((name, {"name": name, "left": at}) for name, at in (("Jim", 3), ("John", 2), ("Lily", 1), ("Lucy", 4)))
+    )
+    example.until("somebody has left", lambda: bool(left()))
+    example.type(f"shardherd local kill {example.named('countdown')}-0")
+    example.shows([("Lily", 0), ("John", 0), ("Jim", 0), ("Lucy", 0)], left)

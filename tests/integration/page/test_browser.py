@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, SESSION_TIMEOUT, TRANSFER_ENDED
+from shardherd.core.model.gauges import Gauge, GaugeKind, Stage
 from shardherd.core.model.nouns import ConsumerId, ShardState
 from tests.harness.browser import Browser
 from tests.harness.played_page import Pages, group, moved, shard, view
@@ -82,6 +84,20 @@ def test_a_group_is_shown_and_shards_move_when_they_change_hands(browser: Browse
     browser.until(lambda: places(browser)["clicks/0"][0] >= boxes[2])
     assert browser.text("#announced") == "1 shard moved; clicks/0 is with clicks-2"
     assert browser.text("[aria-label^='Rebalances'] tbody tr:first-child td") == "TransferEnded"
+    assert browser.complaints() == []
+
+
+def test_who_is_too_full_is_seen_beside_its_shards_and_among_the_consumers(browser: Browser, pages: Pages) -> None:
+    made, picture = group(4, 2)
+    disk = Gauge(GaugeKind.DISK, "/data", 940, 1000)
+    full = msgspec.structs.replace(picture.consumers[0], stage=Stage.HIGH, gauges=(disk,))
+    pages.put(made, msgspec.structs.replace(picture, consumers=(full, picture.consumers[1])))
+    shown(browser, pages)
+    said = browser.run("return [...document.querySelectorAll('.lane .about')].map((each) => each.textContent)")
+    assert said == ["2 shards, above high, reading", "2 shards, reading"]
+    sixth = "[aria-label=Consumers] tbody td:nth-child(6)"
+    cells = f"return [...document.querySelectorAll('{sixth}')].map((each) => each.textContent)"
+    assert browser.run(cells) == ["above high: disk /data 94.0% full", "-"]
     assert browser.complaints() == []
 
 

@@ -28,9 +28,11 @@ from shardherd.spark.sinks.exactly_once import Writings
 from shardherd.spark.sinks.frames import ColumnsError
 from shardherd.spark.sinks.kafka_rows import WriteJob, _Writing, write_records
 from shardherd.spark.sinks.kafka_topic import KafkaSink
-from shardherd.spark.sinks.kafka_transactions import Output, Transactions, UnreachableError, WriteRefusedError
-from shardherd.spark.sinks.positions import GapError, SinkError, StaleWriterError, Stored, TableError
+from shardherd.spark.sinks.positions import GapError, StaleWriterError
 from shardherd.spark.sinks.rows import StrangeRowsError
+from shardherd.transactions.kafka_transactions import Output, Transactions, UnreachableError, WriteRefusedError
+from shardherd.transactions.outcomes import SinkError, Stored, TableError
+from shardherd.transactions.topics import connection
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import LONG
 from tests.harness.micro_batches import records
@@ -61,9 +63,10 @@ class Site:
         made.writings = Writings()
         return made
 
-    def of(self, ranges: Ranges, *, run: str = "run-1") -> BatchRanges:
+    def of(self, ranges: Ranges, *, run: str = "run-1", topic_id: str = "") -> BatchRanges:
         found = {ShardId(shard): BatchRange(*each) for shard, each in ranges.items()}
-        return BatchRanges(found, group=self.group, batch_id=1, run=run)
+        ids = dict.fromkeys(found, topic_id) if topic_id else {}
+        return BatchRanges(found, group=self.group, batch_id=1, run=run, topic_ids=ids)
 
     def read(self, topic: str = "", *, committed: bool = True) -> list[Any]:
         """All records of the topic, as a consumer reads them."""
@@ -87,10 +90,12 @@ class Site:
         texts = (each.value.decode().rpartition(":") for each in self.read())
         return Counter((shard, int(offset)) for shard, _, offset in texts)
 
-    def positions(self) -> dict[str, Stored]:
+    def positions(self, topic_id: str = "") -> dict[str, Stored]:
+        """As who knows the topic by this id sees them."""
         sink = self.sink()
-        kafka = kafka_rows.connection(self.bootstrap, Security())
-        output = Output(self.topic, sink.output_group(self.of({})), 60)
+        kafka = connection(self.bootstrap, Security())
+        ids = dict.fromkeys((self.a, self.b), topic_id) if topic_id else {}
+        output = Output(self.topic, sink.output_group(self.of({})), 60, ids)
         deadline = time.monotonic() + 30
         while True:
             found, moving = kafka.look(output, [ShardId(self.a), ShardId(self.b)])
@@ -389,6 +394,28 @@ def test_an_old_task_that_begins_late_only_makes_the_new_holder_try_again(site: 
     assert told[0]["shard"] is None
     assert "was thought to be" in told[0]["conflict"]
     assert site.rows() == once({site.a: (0, 33, 1), site.b: site.first[site.b]})
+
+
+def test_a_topic_that_was_made_again_is_written_from_its_beginning_and_once(site: Site) -> None:
+    first, again = {site.a: (0, 20, 1)}, {site.a: (0, 8, 3)}
+    site.sink().write_by(tasks(first), SCHEMA, site.of(first, topic_id="id-1"))
+    for run in ("run-2", "run-3"):
+        site.sink().write_by(tasks(again), SCHEMA, site.of(again, run=run, topic_id="id-2"))
+    with pytest.raises(StaleWriterError):  # the holder of before comes back
+        site.sink().write_by(tasks({site.a: (20, 30, 2)}), SCHEMA, site.of({site.a: (20, 30, 2)}, topic_id="id-1"))
+    site.sink().write_by(tasks({}), SCHEMA, site.of({site.a: (8, 9, 3)}, run="run-4", topic_id="id-2"))
+
+    assert site.rows() == once(first) + once(again)
+    assert site.positions("id-1") == {site.a: Stored(9, 3, "id-2")}
+
+
+def test_a_position_without_a_topics_id_is_of_the_topic_that_there_is(site: Site) -> None:
+    site.sink().write_by(tasks(site.first), SCHEMA, site.of(site.first))
+    more = {site.a: (5, 30, 1), site.b: (100, 120, 2)}
+    site.sink().write_by(tasks(more), SCHEMA, site.of(more, topic_id="id-1"))
+
+    assert site.rows() == once({site.a: (0, 30, 1), site.b: (100, 120, 1)})
+    assert site.positions() == {site.a: Stored(30, 1), site.b: Stored(120, 2)}
 
 
 def test_ranges_without_a_row_move_their_positions_too(site: Site) -> None:

@@ -32,12 +32,13 @@ from dev.cluster.postgresql import PostgreSQL
 from shardherd.spark.sinks import postgresql as make
 from shardherd.spark.sinks.exactly_once import Writings
 from shardherd.spark.sinks.frames import ColumnsError
-from shardherd.spark.sinks.positions import GapError, SinkError, StaleWriterError, TableError
+from shardherd.spark.sinks.positions import GapError, StaleWriterError
 from shardherd.spark.sinks.postgresql_rows import CopyJob, copy_rows
-from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
+from shardherd.spark.sinks.postgresql_table import POSITIONS, PostgreSQLSink
 from shardherd.spark.sinks.rows import StrangeRowsError
+from shardherd.transactions.outcomes import SinkError, TableError
 from tests.harness.long import LONG
-from tests.harness.micro_batches import GROUP, A, B, of, records
+from tests.harness.micro_batches import GROUP, A, B, K, L, N, of, records
 
 SCHEMA = StructType([StructField("shard", StringType()), StructField("offset", LongType()), StructField("value", StringType())])
 Ranges = Mapping[str, tuple[int, int, int]]
@@ -83,7 +84,7 @@ class Database:
 
     def positions(self) -> dict[str, tuple[int, int]]:
         found = self.run(f"SELECT shard, position, epoch FROM shardherd_positions WHERE group_uid = '{GROUP}'")
-        return {shard: (position, epoch) for shard, position, epoch in found}
+        return {shard: (int(position), epoch) for shard, position, epoch in found}
 
 
 @pytest.fixture
@@ -273,6 +274,17 @@ def test_two_that_write_a_shard_for_the_first_time_write_it_once(database: Datab
     assert database.rows() == once(new)
 
 
+def test_a_topic_that_was_made_again_is_written_from_its_beginning_and_once(database: Database) -> None:
+    again = {A: (0, 8, 3)}
+    database.sink().write_by(tasks({A: (0, 20, 1)}), SCHEMA, of({A: (0, 20, 1)}, topic_id="id-1"))
+    for run in ("run-2", "run-3"):
+        database.sink().write_by(tasks(again), SCHEMA, of(again, run=run, topic_id="id-2"))
+    database.sink().write_by(tasks({}), SCHEMA, of({A: (8, 9, 3)}, run="run-4", topic_id="id-2"))
+
+    assert database.rows() == once({A: (0, 20, 1)}) + once(again)
+    assert database.positions() == {f"{A}@id-1": (20, 1), f"{A}@id-2": (9, 3)}
+
+
 def test_ranges_without_a_row_move_their_positions_too(database: Database) -> None:
     database.sink().write_by(tasks({A: FIRST[A]}), SCHEMA, of(FIRST))
 
@@ -313,6 +325,54 @@ def test_moves_and_kills_in_any_order_leave_each_record_once(database: Database,
     database.sink().write_by(tasks(final), SCHEMA, of(final))
     found = database.positions()
     assert database.rows() == once({shard: (0, found[shard][0], 1) for shard in (A, B)})
+
+
+# --- in a group that reads Kinesis -----------------------------------------------------------------------------------------
+
+OF_KINESIS = StructType([StructField(name, StringType()) for name in ("shard", "sequenceNumber", "value")])
+EVENTS = 'CREATE TABLE events (shard text, "sequenceNumber" text, value text)'
+
+
+def test_rows_of_kinesis_and_positions_of_all_their_digits_are_there_together_and_once(database: Database) -> None:
+    database.run(EVENTS)
+    first = {K: (N, N + 20, 1), L: (N + 100, N + 115, 1)}
+    with pytest.raises(KilledError):
+        database.sink("events").write_by(tasks({K: first[K]}, die), OF_KINESIS, of(first))
+    assert database.positions() == {K: (N + 20, 1)}
+    database.sink("events").write_by(tasks(first), OF_KINESIS, of(first, run="run-2"))
+    old, new = {K: (N + 20, N + 40, 1)}, {K: (N + 10, N + 33, 2)}
+    moved: list[bool] = []
+
+    def meanwhile() -> None:
+        """While the old holder stands still in the middle of its COPY, the next one writes its first micro-batch."""
+        if not moved:
+            moved.append(True)
+            database.sink("events").write_by(tasks(new), OF_KINESIS, of(new))
+
+    with pytest.raises(StaleWriterError, match=f"shard {K} was written under epoch 2 already"):
+        database.sink("events").write_by(tasks(old, within=meanwhile), OF_KINESIS, of(old))
+
+    found = Counter((shard, int(number)) for shard, number in database.run('SELECT shard, "sequenceNumber" FROM events'))
+    assert found == once({K: (N, N + 33, 1), L: first[L]})
+    assert database.positions() == {K: (N + 33, 2), L: (N + 115, 1)}
+
+
+def test_a_table_of_positions_that_an_older_version_made_is_too_small_for_kinesis_and_good_for_kafka(
+    database: Database,
+) -> None:
+    database.run(EVENTS)
+    database.run(POSITIONS.format(positions="shardherd_positions").replace("position numeric", "position bigint"))
+    database.sink().write_by(tasks(FIRST), SCHEMA, of(FIRST))
+    assert database.positions() == {A: (20, 1), B: (115, 1)}
+    remedy = "ALTER TABLE shardherd_positions ALTER COLUMN position TYPE numeric"
+    for first in ({}, {K: (N, N + 20, 1)}):
+        with pytest.raises(TableError, match=f"position as bigint, which is too small for the sequence numbers.*: {remedy}"):
+            database.sink("events").write_by(tasks(first), OF_KINESIS, of(first))
+    database.run(remedy)
+    database.sink("events").write_by(tasks(first), OF_KINESIS, of(first))
+    more = {A: (20, 30, 1)}
+    database.sink().write_by(tasks(more), SCHEMA, of(more))
+    assert database.positions() == {A: (30, 1), B: (115, 1), K: (N + 20, 1)}
 
 
 def test_two_sinks_of_one_table_need_names_of_their_own(database: Database) -> None:

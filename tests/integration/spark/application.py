@@ -29,7 +29,8 @@ def tell(name: str, text: str) -> None:
 
 
 def write(batch: DataFrame, batch_id: int) -> None:
-    rows = batch.selectExpr("shard", "offset", "cast(value as string) as value").collect()
+    number = "offset" if "offset" in batch.columns else "sequenceNumber as offset"
+    rows = batch.selectExpr("shard", number, "cast(value as string) as value").collect()
     if not rows:
         return
     while (SINK / f"wait-{RUN}").exists():

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import MemoryEvents, MemoryLeadership, MemoryOwnership, MemoryTokens
-from shardherd.cli import watched
+from shardherd.cli.operator_process import watched
 from shardherd.clock import SystemClock
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters

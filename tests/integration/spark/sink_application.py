@@ -57,7 +57,8 @@ def write(batch: DataFrame, batch_id: int) -> None:
     if found:
         with (SINK / f"ranges-{RUN}").open("a") as notes:
             notes.write(json.dumps(dict(found)) + "\n")
-    sink(batch.selectExpr("shard", "offset", "cast(value as string) as value", "timestamp"), batch_id)
+    number = "offset" if "offset" in batch.columns else "sequenceNumber"
+    sink(batch.selectExpr("shard", number, "cast(value as string) as value", "timestamp"), batch_id)
     if found:
         stand_still("after-commit")
 

@@ -111,7 +111,8 @@ class Desk:
         dist = self.checkout / "dist"
         chart.package(working_tree(ROOT, os.environ), dist, self.cluster.tools.helm)
         shutil.copytree(ROOT / "spark_apps", self.checkout / "spark_apps")
-        self._fill(self.checkout / "spark_apps" / "clickstream" / "consumergroup.yaml")
+        for manifest in (self.checkout / "spark_apps").glob("*/consumergroup.yaml"):
+            self._fill(manifest)
         self._bin.mkdir()
         for name, program in (("kubectl", self.cluster.tools.kubectl), ("helm", self.cluster.tools.helm)):
             (self._bin / name).symlink_to(program)

@@ -29,11 +29,16 @@ BLOCKS: Mapping[Place, list[Command]] = {
 UNINSTALL, DELETE, CLICKS = "helm uninstall ", "kubectl delete shcg ", "docs/command-line.md"
 
 
+def blocks(page: str, command: str) -> list[Place]:
+    """The blocks of a page that have a command which begins so."""
+    return sorted(
+        {(each.page, each.block) for each in COMMANDS if each.block and each.page == page and each.text.startswith(command)}
+    )
+
+
 def block(page: str, command: str) -> Place:
-    """The block of a page that has a command which begins so."""
-    (found,) = {
-        (each.page, each.block) for each in COMMANDS if each.block and each.page == page and each.text.startswith(command)
-    }
+    """The one block that there is."""
+    (found,) = blocks(page, command)
     return found
 
 
@@ -47,7 +52,8 @@ def _changes_the_operator(command: Command) -> bool:
     return bool(re.match(r"helm upgrade |kubectl rollout restart ", command.text)) and "page.enabled" not in command.text
 
 
-SIZING, README, INSTALL = (block(page, "helm install") for page in ("docs/sizing.md", "README.md", "docs/install.md"))
+SEVERAL = blocks("docs/sizing.md", "helm install")
+README, INSTALL = (block(page, "helm install") for page in ("README.md", "docs/install.md"))
 APPLY, EXAMPLE = (block(page, "kubectl apply") for page in ("docs/quickstart.md", "spark_apps/clickstream/README.md"))
 RESTORE = block("docs/day-two.md", "offsets=")
 UPGRADES = tuple(place for place in BLOCKS if place[1] and any(_changes_the_operator(each) for each in BLOCKS[place]))
@@ -56,10 +62,11 @@ UPGRADES = tuple(place for place in BLOCKS if place[1] and any(_changes_the_oper
 
 def play(desk: Desk) -> None:
     """Read the documentation from the first install to the last command."""
-    desk.type(BLOCKS[SIZING])
-    for release in ("shardherd-a", "shardherd-b"):
-        desk.cluster.helm("uninstall", release, "-n", release)
-    desk.forget("crd/consumergroups.shardherd.dev")
+    for two_releases in SEVERAL:
+        desk.type(BLOCKS[two_releases])
+        for release in ("shardherd-a", "shardherd-b"):
+            desk.cluster.helm("uninstall", release, "-n", release)
+        desk.forget("crd/consumergroups.shardherd.dev", *(f"namespace/{release}" for release in ("shardherd-a", "shardherd-b")))
     desk.type(BLOCKS[README])
     desk.type(alone(UNINSTALL))
     desk.forget(f"namespace/{SYSTEM}", "namespace/streams")
@@ -69,7 +76,7 @@ def play(desk: Desk) -> None:
     desk.type(BLOCKS[APPLY])
     desk.type(BLOCKS[EXAMPLE])
     desk.await_ready("shop", "clicks")
-    apart = (SIZING, README, INSTALL, APPLY, EXAMPLE, *UPGRADES)
+    apart = (*SEVERAL, README, INSTALL, APPLY, EXAMPLE, *UPGRADES)
     rest = [place for place in BLOCKS if place not in apart and place[1]]
     of_clicks = [place for place in rest if place[0] == CLICKS]
 

@@ -205,10 +205,60 @@ async def test_a_partition_of_a_topic_that_was_made_again_has_nothing_of_the_one
 ) -> None:
     OneTopic(monkeypatch)
 
-    taken = await after(whole("id-of-before"))._take(cast(Any, None), INTERESTS)
+    catalogue = after(whole("id-of-before"))
+
+    catalogue._last = await catalogue._take(cast(Any, None), INTERESTS)
+    taken = await catalogue._take(cast(Any, None), INTERESTS)
 
     assert (taken.extents, taken.shards) == ({}, {})
     assert taken.leaderless == {("t", 0), ("t", 1)}, "a source that shows them so is not read"
+
+
+async def test_a_look_that_fails_shows_nothing_of_a_topic_that_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    OneTopic(monkeypatch)
+    failures = [CoordinatorNotAvailableError("of another topic")]
+
+    async def offsets(_wire: Any, leaders: Any, which: int, *, read_committed: bool) -> dict[Any, int]:
+        if failures:
+            raise failures.pop()
+        return dict.fromkeys(leaders, 900)
+
+    monkeypatch.setattr(module, "_offsets", offsets)
+    shown = whole("id-of-before")
+    catalogue = after(shown)
+
+    with pytest.raises(CoordinatorNotAvailableError):
+        await catalogue._take(cast(Any, None), INTERESTS)
+    taken = await catalogue._take(cast(Any, None), INTERESTS)
+
+    assert (taken.topic_ids, taken.extents) == (shown.topic_ids, shown.extents)
+
+
+async def test_a_topic_that_was_made_again_is_shown_once_its_broker_has_put_away_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, shown = OneTopic(monkeypatch), whole("id-of-before")
+    ends = [900, 0]
+
+    async def offsets(_wire: Any, leaders: Any, which: int, *, read_committed: bool) -> dict[Any, int]:
+        return dict.fromkeys(leaders, 0 if which == EARLIEST else ends[0])
+
+    monkeypatch.setattr(module, "_offsets", offsets)
+    catalogue = after(shown)
+
+    first = catalogue._last = await catalogue._take(cast(Any, None), INTERESTS)
+    del ends[0]
+    second = catalogue._last = await catalogue._take(cast(Any, None), INTERESTS)
+    topic.id = "id-of-after"
+    third = await catalogue._take(cast(Any, None), INTERESTS)
+
+    assert (first.topic_ids, first.extents, first.leaderless) == (shown.topic_ids, shown.extents, frozenset())
+    assert (second.topic_ids, second.extents, second.leaderless) == (
+        {"t": "id-t"},
+        {("t", 0): Extent(0, 0)},
+        frozenset({("t", 1)}),
+    )
+    assert (third.topic_ids, third.extents, third.leaderless) == (second.topic_ids, second.extents, second.leaderless)
 
 
 class Wires:

@@ -209,3 +209,15 @@ async def test_what_a_reading_finds_without_our_label_is_shown_by_the_next_one_t
         found = await cluster.read("shop", "clicks")
         assert found is not None
         assert (found.stateful_set or {})["metadata"]["uid"] == "without our label"
+
+
+async def test_of_what_is_listed_only_what_is_in_a_served_namespace_is_kept() -> None:
+    cache, served = ObjectCache(), {"shop"}
+    cluster = KubernetesCluster(cast(KubernetesApi, Objects()), cache, (), served.__contains__)
+    assert await cluster.read("shop", "clicks") is not None
+    assert [each["metadata"]["namespace"] for each in cache.groups()] == ["shop"]
+
+    cache, served = ObjectCache(), {"web"}
+    cluster = KubernetesCluster(cast(KubernetesApi, Objects()), cache, (), served.__contains__)
+    await cluster._relist_if_due(cache)
+    assert (len(cache), cache.groups()) == (0, [])

@@ -184,6 +184,33 @@ async def test_records_say_when_they_arrived_and_what_has_none_left_says_so(
         assert await source.written_at({id_of("orders", 9): 0, ShardId("x/0"): 0}) == {}
 
 
+async def test_a_look_at_a_position_shows_where_a_shard_begins_once_retention_has_caught_up(
+    kinesis: PlayedKinesis, opened: Callable[[str], KinesisShardSource], clock: Time
+) -> None:
+    with stream(kinesis, "orders", 1) as client:
+        put(client, "orders", [("k", text.encode()) for text in "abcd"])
+        numbers = kinesis.numbers("orders", "shardId-000000000000")
+        source, shard = opened("orders"), id_of("orders", 0)
+
+        async def oldest(position: int) -> int:
+            await source.written_at({shard: position})
+            return (await shards(source))[0].oldest
+
+        begin = (await shards(source))[0].begin
+        kinesis.age("orders", "shardId-000000000000", lambda _: 23 * 3600.0)
+        assert await oldest(numbers[0] + 1) == 0, "the record before it is there"
+        kinesis.trim("orders", "shardId-000000000000", numbers[2])
+        kinesis.age("orders", "shardId-000000000000", lambda _: 2 * 3600.0)
+        assert await oldest(numbers[0] + 1) == 0, "it may only have been quiet"
+        kinesis.age("orders", "shardId-000000000000", lambda _: 23 * 3600.0)
+        assert await oldest(begin) == 0, "nothing was read yet"
+        assert await oldest(numbers[0] + 1) == numbers[2]
+    with stream(kinesis, "orders", 1):
+        models.kinesis_backends["123456789012"][REGION].streams["orders"].creation_datetime += timedelta(seconds=60)
+        clock.now += 1
+        assert (await shards(source))[0].oldest == 0, "it was made anew"
+
+
 async def test_positions_are_found_by_time_and_what_has_nothing_so_young_is_at_its_end(
     kinesis: PlayedKinesis, opened: Callable[[str], KinesisShardSource]
 ) -> None:

@@ -314,3 +314,75 @@ def test_equal_names_of_many_objects_are_kept_once() -> None:
     one, other = (slim(POD, json.loads(json.dumps(pod("clicks-0")))) for _ in range(2))
 
     assert one["spec"]["nodeName"] is other["spec"]["nodeName"]
+
+
+def elsewhere(made: Json) -> Json:
+    return {**made, "metadata": {**made["metadata"], "namespace": "web"}}
+
+
+def test_of_a_namespace_that_is_left_nothing_is_kept_and_others_stay() -> None:
+    cache = ObjectCache()
+    read(cache, pod("clicks-0"))
+    cache.update(POD, elsewhere(pod("clicks-0")))
+    assert len(cache) == 2
+
+    cache.left("web")
+
+    assert (len(cache), names(cache.complete(KEY))) == (1, ["clicks-0"])
+    cache.left("shop")
+    assert (len(cache), cache.complete(KEY), cache.groups()) == (0, None, [])
+    cache.invalidate(KEY)
+    assert len(cache) == 0, "of a write that was under way"
+
+
+def test_what_was_read_of_a_namespace_before_it_was_left_is_not_taken_for_what_is_there_when_it_comes_back() -> None:
+    cache = ObjectCache()
+    for _ in range(3):
+        cache.update(POD, pod("clicks-0", _ + 1))
+    touched = cache.touched(KEY)
+    stale = GroupObjects(body(spec={}), pods=(pod("clicks-0"),))
+    cache.left("shop")
+
+    cache.fill(KEY, stale, touched)
+    assert len(cache) == 0
+
+    cache.joined("shop")
+    for version in (4, 5, 6):
+        cache.update(POD, pod("clicks-1", version))
+        cache.fill(KEY, stale, touched)
+    assert cache.complete(KEY) is None
+
+
+def test_a_group_of_a_namespace_that_joins_is_read_as_its_objects_were_shown_to_nobody_before() -> None:
+    cache = ObjectCache()
+    cache.listing()([])
+    cache.joined("shop")
+
+    cache.update(GROUP, body(spec={}))
+    cache.update(GROUP, elsewhere(body(spec={})))
+
+    assert cache.complete(KEY) is None
+    assert cache.complete(("web", "clicks")) is not None
+    cache.listing()([(GROUP, slim(GROUP, body(spec={}, version=2)))])
+    cache.update(GROUP, body("new", spec={}))
+    assert cache.complete(KEY) is not None
+    assert cache.complete(("shop", "new")) is not None, "all of the namespace was listed since"
+
+
+def test_a_listing_says_nothing_of_a_namespace_that_joined_or_was_left_meanwhile() -> None:
+    cache = ObjectCache()
+    cache.listing()([])
+    read(cache)
+    listed = cache.listing()
+    cache.left("shop")
+    cache.joined("web")
+    listed([(GROUP, slim(GROUP, made)) for made in (body(spec={}), elsewhere(body(spec={})))])
+
+    assert len(cache) == 0
+    cache.update(GROUP, elsewhere(body(spec={}, version=2)))
+    assert cache.complete(("web", "clicks")) is None, "it joined since the listing began, and is read by itself"
+    cache.joined("shop")
+    cache.left("shop")
+    cache.joined("shop")
+    cache.update(GROUP, body(spec={}))
+    assert cache.complete(KEY) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -40,6 +42,7 @@ from shardherd.core.model.nouns import (
     ShardView,
 )
 from shardherd.core.model.verdicts import Verdict
+from shardherd.protocol import wire
 
 RUN = Incarnation("uid-0", 3)
 NAME = ConsumerId("clicks-0")
@@ -324,3 +327,29 @@ def test_the_version_before_is_served_too(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_has_no_json_is_a_mistake_of_ours() -> None:
     with pytest.raises(TypeError, match="object has no JSON"):
         protocol.encode(object())
+
+
+def test_two_threads_never_make_decoders_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """msgspec shares between decoders what it is still filling in: a thread that saw half of it has crashed."""
+    at_once = Barrier(2)
+    met = []
+
+    class Slow:
+        def __init__(self, kind: type, *, dec_hook: object) -> None:
+            try:
+                at_once.wait(0.2)
+            except BrokenBarrierError:
+                return
+            met.append(kind)
+
+        def decode(self, body: bytes) -> bytes:
+            return body
+
+    class One: ...
+
+    class Other: ...
+
+    monkeypatch.setattr("msgspec.json.Decoder", Slow)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda kind: wire.read(kind, b"1"), (One, Other))) == [b"1", b"1"]
+    assert met == []

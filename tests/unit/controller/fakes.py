@@ -70,12 +70,13 @@ class Bench:
         self.events = MemoryEvents()
         self.clock = SimulatedClock()
         self.registry = CollectorRegistry()
+        self.metrics = OperatorMetrics(self.registry)
         self.controller = Controller(
             self.cluster,
             self.coordination,
             self.events,
             self.clock,
-            OperatorMetrics(self.registry),
+            self.metrics,
             manifests,
             bundle=lambda: self.bundle,
             worklist=self._make_worklist,

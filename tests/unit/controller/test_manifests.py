@@ -277,6 +277,24 @@ def test_pods_from_before_tls_are_not_made_anew_for_it() -> None:
     assert hashed["shardherd.dev/template-hash"] == plain["shardherd.dev/template-hash"]
 
 
+def test_pods_name_their_operator_only_if_another_one_may_follow_it_and_are_not_made_anew_for_that() -> None:
+    url = "http://shardherd.system.svc:8080"
+    template = {"metadata": {"annotations": {"shardherd.dev/served-by": "somebody"}}}
+    declared = resource(application={"driver": {"template": template}})
+
+    def annotations(**options: Any) -> dict[str, str]:
+        manifests = Manifests(url, "shardherd", operator="system/shardherd", **options)
+        found: dict[str, str] = manifests.stateful_set(declared, 1)["spec"]["template"]["metadata"]["annotations"]
+        return found
+
+    marked, unmarked = annotations(marked=True), annotations()
+    assert "shardherd.dev/served-by" not in unmarked, "it would be another operator's, and replaced for ever"
+    assert marked == unmarked | {"shardherd.dev/served-by": "system/shardherd"}
+    assert Manifests(url, "shardherd", operator="system/shardherd").stateful_set(resource(), 1) == Manifests(
+        url, "shardherd"
+    ).stateful_set(resource(), 1)
+
+
 def test_values_of_the_pod_come_first_so_that_others_may_refer_to_them() -> None:
     names = [item["name"] for item in driver(application={"env": [{"name": "MINE", "value": "$(SHARDHERD_CONSUMER)"}]})["env"]]
     assert names.index("SHARDHERD_CONSUMER") < names.index("SHARDHERD_DRIVER_HOST") < names.index("MINE")

@@ -25,6 +25,25 @@ def test_a_driver_of_an_older_declaration_is_not_current() -> None:
     assert driver(driver_pod(1, template_hash="before"), "now") == old
 
 
+@pytest.mark.parametrize(
+    ("served_by", "operator", "foreign"),
+    [
+        ("a/shardherd", "b/shardherd", True),
+        ("a/shardherd", "a/shardherd", False),
+        ("", "b/shardherd", False),  # of an operator that does not mark them
+        ("a/shardherd", "", False),  # nobody has told us our name
+    ],
+)
+def test_a_driver_that_calls_another_operator_is_foreign_and_so_not_current(
+    served_by: str, operator: str, foreign: bool
+) -> None:
+    pod = driver_pod(1, ready=True, template_hash="now")
+    if served_by:
+        pod["metadata"]["annotations"]["shardherd.dev/served-by"] = served_by
+    made = ConsumerPod(ConsumerId("clicks-1"), UID, 1, ready=True, running=True, current=not foreign, foreign=foreign)
+    assert driver(pod, "now", operator=operator) == made
+
+
 @pytest.mark.parametrize("state", [{}, {"waiting": {"reason": "ContainerCreating"}}, terminated(1)])
 def test_a_driver_whose_container_does_not_run_is_not_running(state: dict[str, Any]) -> None:
     found = driver(driver_pod(1, state=state), "")

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from shardherd.controller.manifests import Manifests
-from shardherd.controller.reconcile import AT_ONCE
+from shardherd.controller.reconcile import AT_ONCE, LAST_WORDS, Controller
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, Incarnation
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.plan import Plan, plan
-from shardherd.ports import ClusterUnavailableError
+from shardherd.ports import ClusterUnavailableError, GroupObjects
+from shardherd.telemetry.metrics import OperatorMetrics
 from tests.unit.controller.builders import MANIFESTS, driver_pod, executor_pod, resource, terminated
 from tests.unit.controller.fakes import KEY, Bench
 from tests.unit.core.planning.builders import IDENTITY, UID, consumers, shards, view
@@ -526,3 +528,74 @@ async def test_looks_at_many_groups_are_as_far_apart_as_planning_for_all_of_them
     bench.clock.advance(1.0)
     bench.controller.tick()
     assert sorted(bench.worklist.added) == keys
+
+
+async def test_groups_of_a_namespace_that_is_let_go_are_forgotten_and_nothing_of_theirs_is_changed(bench: Bench) -> None:
+    made = resource(cleanup="Delete")
+    bench.cluster.put("ConsumerGroup", made)
+    bench.bundle = "authorities"
+    await bench.reconcile()
+    before, writes = dict(bench.cluster.objects), list(bench.cluster.writes)
+    assert bench.metric("shardherd_replicas", kind="desired") == 2
+
+    bench.controller.let_go("web")
+    assert bench.coordination.forgotten == []
+    bench.controller.let_go("shop")
+
+    assert bench.coordination.forgotten == [IDENTITY]
+    assert (bench.cluster.objects, bench.cluster.writes) == (before, writes)
+    assert bench.metric("shardherd_replicas", kind="desired") is None
+    # A consumer that was parked is answered, and counted, a moment later.
+    bench.metrics.heartbeats.labels(*KEY, "CoordinatorUnavailable").inc()
+    assert bench.metric("shardherd_heartbeats_total", result="CoordinatorUnavailable") == 1
+    bench.clock.advance(LAST_WORDS)
+    bench.controller.tick()
+    assert bench.metric("shardherd_heartbeats_total", result="CoordinatorUnavailable") is None
+    bench.worklist.added.clear()
+    bench.clock.advance(3600)
+    bench.controller.tick()
+    assert (bench.worklist.added, await bench.reconcile()) == ([], False)
+
+
+async def test_a_group_that_was_let_go_is_served_as_by_another_leader_once_it_is_found_again(bench: Bench) -> None:
+    bench.bundle = "authorities"
+    await bench.reconcile()
+    bench.controller.let_go("shop")
+    bench.coordination.pictures[IDENTITY] = view(shards(8), consumers=consumers(4, 4))
+    # Meanwhile another operator has put its own authorities there.
+    trust = bench.cluster.objects["ConfigMap", "shop", "shardherd-ca"]
+    trust["data"] = {"ca.crt": "others"}
+    (told,) = bench.coordination.specs
+    bench.coordination.specs.clear()
+
+    bench.controller.found_group(KEY)
+    assert bench.worklist.added[-1] == KEY
+    assert await bench.reconcile()
+    assert bench.coordination.specs == [told]
+    assert bench.cluster.objects["ConfigMap", "shop", "shardherd-ca"]["data"] == {"ca.crt": "authorities"}
+
+
+async def test_what_is_under_way_when_a_namespace_is_let_go_writes_nothing_more() -> None:
+    bench = Bench()
+    made = resource()
+    bench.cluster.put("ConsumerGroup", made)
+    bench.coordination.pictures[IDENTITY] = view(shards(8), consumers=consumers(4, 4))
+    reading, answered = asyncio.Event(), asyncio.Event()
+    read = bench.cluster.read
+
+    async def slowly(namespace: str, name: str) -> GroupObjects | None:
+        reading.set()
+        await answered.wait()
+        return await read(namespace, name)
+
+    bench.cluster.read = slowly  # type: ignore[method-assign]
+    controller = Controller(
+        bench.cluster, bench.coordination, bench.events, bench.clock, OperatorMetrics(CollectorRegistry()), MANIFESTS
+    )
+    controller.saw_group(KEY, made, gone=False)
+    await reading.wait()
+    controller.let_go("shop")
+    answered.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (bench.cluster.writes, bench.coordination.specs, bench.coordination.forgotten) == ([], [], [])

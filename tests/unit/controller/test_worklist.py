@@ -159,3 +159,27 @@ async def test_closing_ends_also_what_is_added_meanwhile() -> None:
     todo.add(B)
     await closing
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("reconcile")] == []
+
+
+async def test_a_key_that_is_dropped_goes_no_further_and_may_come_back() -> None:
+    work, todo = await under_way()
+    todo.add(B)
+    todo.drop(A)
+    todo.drop(("shop", "never heard of"))
+    work.gate.set()
+    await work.until_runs(2)
+    await asyncio.sleep(0.01)
+    assert (work.runs, work.running) == ([A, B], 0)
+    todo.add(A)
+    await work.until_runs(3)
+    assert (work.runs, work.most_at_once) == ([A, B, A], 2)
+    await todo.close()
+
+
+async def test_a_key_that_is_dropped_before_its_first_run_is_not_worked_on() -> None:
+    work = Work()
+    todo = worklist(work)
+    todo.add(A)
+    todo.drop(A)
+    await asyncio.sleep(0.01)
+    assert work.runs == []

@@ -21,7 +21,7 @@ from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorServer, Tls, limits, openapi
 from shardherd.coordinator.auth import REMEMBER
 from shardherd.core.group.liveness import KEPT_FOR
-from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError
+from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError, UnknownGroupError
 from shardherd.core.model.nouns import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.harness.authorities import HOST, Switched, secret, write_bundle
@@ -628,3 +628,29 @@ async def test_an_address_that_shows_unknown_tokens_too_often_is_told_so_and_the
     assert (forged_before, known, again) == (401, 200, 401)
     assert (reviewed, rig.tokens.reviews) == (5, 6)
     assert rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "TooManyRequests"}) == 1
+
+
+async def test_of_a_group_that_it_does_not_have_it_says_what_it_is_told_to_say_and_of_others_nothing(rig: Rig) -> None:
+    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
+    asked: list[tuple[str, str]] = []
+
+    def refusal(namespace: str, name: str) -> ShardherdError | None:
+        asked.append((namespace, name))
+        return UnknownGroupError(f"{namespace} is not served here") if name == "clicks" else None
+
+    server = CoordinatorServer(rig.ports, host=HOST, port=0, discovery_interval=0.01, unknown_group_grace=0.0, refusal=refusal)
+    await server.start()
+    try:
+        service = Service(rig, server)
+        await server.lead()
+        status, said = await service.get(BASE)
+        assert (status, said["error"]["code"], said["error"]["message"]) == (404, "UnknownGroup", "demo is not served here")
+        _, said = await service.get("/v1/namespaces/demo/consumergroups/views")
+        assert said["error"]["message"].startswith("there is no ConsumerGroup 'views' in namespace 'demo'")
+        asked.clear()
+        server.coordination.apply(spec_of())
+        await service.settled()
+        assert (await service.get(BASE))[0] == 200
+        assert asked == []
+    finally:
+        await server.stop()

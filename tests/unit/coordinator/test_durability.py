@@ -505,6 +505,20 @@ async def test_a_clock_gap_that_was_refused_with_a_write_counts_before_anybody_i
     assert holder.name in rig.alive()
 
 
+async def test_who_was_refused_with_a_write_was_heard_all_the_same(rig: Rig) -> None:
+    holder, other = await rig.serving(2, session_timeout=45.0)
+    await rig.advance(30.0)
+    rig.ownership.faults.fail("save", REFUSED)
+    refused = await asyncio.gather(rig.consumer(2).heartbeat(), holder.heartbeat(), return_exceptions=True)
+    assert [type(each) for each in refused] == [CoordinatorUnavailableError] * 2
+
+    await rig.advance(16.0)
+    await rig.advance(28.0)
+    assert (holder.name in rig.alive(), other.name in rig.alive()) == (True, False)
+    await rig.advance(2.0)
+    assert holder.name not in rig.alive()
+
+
 async def test_who_was_heard_while_writes_were_refused_gets_no_more_than_its_session_timeout(rig: Rig) -> None:
     holder, other = await rig.serving(2, session_timeout=45.0)
     rig.ownership.faults.fail("save", REFUSED, times=1000)

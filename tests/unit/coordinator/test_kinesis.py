@@ -23,6 +23,8 @@ from shardherd.core.model.nouns import (
     GroupSpec,
     GrowthCutover,
     KinesisSource,
+    Reset,
+    ResetTo,
     ShardCheckpoint,
     ShardId,
 )
@@ -224,6 +226,44 @@ async def test_the_picture_tells_the_lag_in_seconds_and_none_in_records(service:
 
         await reader.turn()
         await rig.comes_true(lambda: _turned(reader, rig), within=10.0)
+
+
+async def test_what_retention_has_deleted_behind_a_position_keeps_the_shard_where_it_is_until_a_declared_reset(
+    service: PlayedKinesis, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardherd.core.group.ages.AGAIN", 0.0)
+    sink: dict[str, list[int]] = defaultdict(list)
+    with stream(service, "orders", 2) as client:
+        hashes = {"low": 0, "high": FULL - 1}
+        put(client, "orders", [(key, text) for text in (b"0", b"1") for key in hashes], hashes)
+        rig.runtime.apply(spec_of(service, 1))
+        (reader,) = readers(rig, service, sink, 1)
+        await rig.becomes(lambda: rig.runtime.view(IDENTITY) is not None and rig.view.discovered)
+
+        async def read() -> bool:
+            await reader.turn()
+            return dict(sink) == {"low": [0, 1], "high": [0, 1]}
+
+        await rig.comes_true(read, within=10.0)
+        put(client, "orders", [(key, text) for text in (b"2", b"3") for key in hashes], hashes)
+        service.trim("orders", "shardId-000000000000", service.numbers("orders", "shardId-000000000000")[3])
+        service.age("orders", "shardId-000000000000", lambda _: 23 * 3600.0)
+        await rig.becomes(lambda: [each.reason for each in rig.view.withheld] == ["CheckpointLost"], within=10.0)
+        assert rig.view.withheld[0].message.startswith("orders/shardId-000000000000: the checkpoint is gone or lies before")
+        await reader.turn()
+        assert dict(sink) == {"low": [0, 1], "high": [0, 1, 2, 3]}, "the other one is read on"
+
+        declared = replace(spec_of(service, 1), reset=Reset("r1", ResetTo.EARLIEST, shards=(rig.view.shards[0].shard,)))
+        rig.runtime.apply(replace(declared, settings=replace(declared.settings, paused=True)))
+        await rig.becomes(lambda: [each.reason for each in rig.view.withheld] == ["Paused"], within=10.0)
+        rig.runtime.apply(declared)
+        reader.positions.clear()
+
+        async def read_on() -> bool:
+            await reader.turn()
+            return dict(sink) == {"low": [0, 1, 3], "high": [0, 1, 2, 3]}
+
+        await rig.comes_true(read_on, within=10.0)
 
 
 async def _turned(reader: Reader, rig: Rig) -> bool:

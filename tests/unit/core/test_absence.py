@@ -422,6 +422,21 @@ def test_a_holder_that_cannot_save_what_it_has_read_is_cut_off_first() -> None:
     assert names(play) == {"0"}
 
 
+def test_a_cell_of_which_something_is_away_and_cannot_be_saved_moves_once_that_is_forgotten() -> None:
+    play = begun(4, 1, cells=2)
+    play.consumer("g-0").busy = {shard("3")}
+    play.discover(topic(3))
+    play.settle("g-0", "g-1")
+    assert play.holders() == dict.fromkeys("0123", "g-0"), "one cell cannot move, and the other one need not"
+
+    looked(play, topic(3), HOUR, "g-0", "g-1")
+    play.consumer("g-0").busy = set()
+    looked(play, topic(3), 60.0, "g-0", "g-1")
+    play.settle("g-0", "g-1")
+
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0"}
+
+
 def test_a_holder_that_was_cut_off_reads_on_from_its_checkpoint_if_the_shard_comes_back() -> None:
     play = begun(2, 1)
     play.checkpoint("g-0", "1", 30)

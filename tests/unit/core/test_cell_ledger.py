@@ -249,3 +249,17 @@ def test_a_reader_that_has_nothing_of_a_shard_begins_with_the_state_if_that_is_t
     story.made_durable()
     begin = {shard: story.ledger.begin_of(0, shard) for shard in (A0, A2, B0)}
     assert begin == {A0: 4, A2: 5, B0: None}, "another reader of the query has read A0 and A2, and nobody B0"
+
+
+def test_what_was_handed_out_is_untold_until_spark_says_so_much_is_finished_whatever_is_asked_meanwhile() -> None:
+    story = Story()
+    story.confirm((A0, 1, 0, 0), (A1, 2, 0, 0))
+    story.ledger.began(0)
+    assert (story.ledger.untold(0), story.ledger.untold(1)) == (False, False)
+    story.ledger.hand_out(0, 1, {A0: ReadRange(0, 5, 1)})
+    story.ledger.hand_out(0, 1, {})
+    assert (story.ledger.in_flight, story.ledger.untold(0)) == ({}, True)
+    story.ledger.finished(0, {A0: 4})
+    assert story.ledger.untold(0)
+    story.ledger.finished(0, {A0: 5})
+    assert not story.ledger.untold(0)

@@ -11,13 +11,13 @@ from msgspec import UNSET, structs
 
 from shardherd import protocol
 from shardherd.core.assignors import ASSIGNORS, NOBODY, Problem, target
-from shardherd.core.group import cells
+from shardherd.core.group import cells, grants
 from shardherd.core.group.notes import Note, parse
 from shardherd.core.group.ownership import encode
-from shardherd.core.group.state import GroupEvent
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.naming import cell, shard_key
-from shardherd.core.model.nouns import ConsumerId, FailingCell, Reset, ResetState, ResetTo, ShardId, ShardInfo
+from shardherd.core.model.nouns import ConsumerId, FailingCell, GroupSpec, Reset, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.reasons import CHECKPOINT_LOST, STATE_LOST
 from shardherd.core.model.requests import ConsumerDied, ForceCheckpoint
 from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
@@ -130,6 +130,157 @@ def test_a_new_shard_whose_cell_comes_back_to_its_holder_is_given_to_that_too() 
     play.leave("g-1")
     play.settle("g-0")
     assert play.holders() == {"0": "g-0", "1": "g-0", "2": "g-0", "3": "g-0"}
+
+
+def with_an_unsaved_shard_away() -> Play:
+    """Of 4 shards in two cells, shared by two consumers, shard 3 is away, and g-1 has read of it what it can save nowhere."""
+    play = started(4, 2, cells=2)
+    play.consumer("g-1").busy = {shard("3")}
+    play.discover(topic(3))
+    play.settle("g-0", "g-1")
+    return play
+
+
+def test_a_new_shard_is_given_to_who_has_its_cell_though_the_cell_cannot_move_because_one_of_it_is_away() -> None:
+    play = with_an_unsaved_shard_away()
+    play.discover(tuple(each for each in topic(6) if each.shard != shard("3")))
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1", "4": "g-0", "5": "g-1"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        spec(2, cells=2, cordoned=["g-1"]),
+        spec(2, cells=2, leaving=["g-1"]),
+        spec(2, cells=2, cordoned=["g-0", "g-1"]),
+    ],
+    ids=["cordoned", "leaving", "cordoned as all are"],
+)
+def test_a_new_shard_of_a_cell_that_cannot_move_is_read_by_who_has_the_cell_though_that_is_to_be_emptied(
+    asked: GroupSpec,
+) -> None:
+    play = with_an_unsaved_shard_away()
+    play.change(asked)
+    play.settle("g-0", "g-1")
+    play.discover(tuple(each for each in topic(6) if each.shard != shard("3")))
+    play.settle("g-0", "g-1")
+    holders = {name: play.holders()[name] for name in ("1", "3", "5")}
+    assert (holders, shard("5") in play.consumer("g-1").held) == (dict.fromkeys(("1", "3", "5"), "g-1"), True)
+
+    play.consumer("g-1").busy = set()
+    play.discover(topic(6))
+    play.settle("g-0", "g-1")
+    goes = "g-1" if "g-0" in asked.cordoned else "g-0"
+    assert {play.holders()[name] for name in ("1", "3", "5")} == {goes}, "the whole cell moves once it can"
+
+
+def test_a_new_shard_of_a_cell_one_of_which_is_away_waits_while_its_holder_drains() -> None:
+    play = with_an_unsaved_shard_away()
+    play.consumer("g-1").draining = True
+    play.beat("g-1")
+    play.discover(tuple(each for each in topic(6) if each.shard != shard("3")))
+    play.settle("g-0", "g-1")
+    assert play.holders()["5"] is None
+
+
+def test_a_cell_on_its_way_stays_with_its_holder_when_something_of_it_goes_away_that_cannot_be_saved() -> None:
+    play = started(4, 1, cells=2)
+    play.consumer("g-0").busy = {shard("3")}
+    play.settle("g-0", "g-1")
+    assert play.states() == {"0": "ALREADY_ALLOC", "1": "TRANSFER", "2": "ALREADY_ALLOC", "3": "TRANSFER"}
+
+    play.discover(topic(3))
+    play.settle("g-0", "g-1")
+    assert (play.holders(), set(play.states().values())) == (dict.fromkeys("0123", "g-0"), {"ALREADY_ALLOC"})
+    assert play.confirmed("g-0").keys() == set("012"), "what it had given up already is read on"
+
+    play.consumer("g-0").busy = set()
+    play.discover(topic(4))
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
+
+
+def test_while_something_is_away_what_moves_elsewhere_is_not_looked_at_by_every_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = started(40, 1, cells=4)
+    play.consumer("g-0").busy = set(shards(*map(str, range(40))))
+    play.settle("g-0", "g-1")
+    away = next(name for name, state in play.states().items() if state == "ALREADY_ALLOC")
+    play.discover(tuple(each for each in topic(40) if each.shard != shard(away)))
+    play.settle("g-0", "g-1")
+    assert list(play.states().values()).count("TRANSFER") == 20
+
+    looked_at, right = list[ShardId](), grants.is_away
+
+    def is_away(state: State, shard: ShardId) -> bool:
+        looked_at.append(shard)
+        return right(state, shard)
+
+    monkeypatch.setattr(grants, "is_away", is_away)
+    play.beat("g-1")
+    assert looked_at == []
+
+
+def test_a_cell_on_its_way_stays_with_its_holder_when_a_checkpoint_of_it_is_lost_until_that_is_set() -> None:
+    play = started(4, 1, cells=2)
+    play.checkpoint("g-0", "3", 10)
+    play.consumer("g-0").busy = {shard("3")}
+    play.settle("g-0", "g-1")
+    play.consumer("g-0").busy = set()
+
+    infos = (*topic(3), info("3", begin=50))
+    play.discover(infos)
+    play.settle("g-0", "g-1")
+    assert (play.holders(), set(play.states().values())) == (dict.fromkeys("0123", "g-0"), {"ALREADY_ALLOC"})
+    assert play.confirmed("g-0").keys() == set("012")
+
+    play.ask(ForceCheckpoint(shard("3"), 50))
+    play.commit()
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [spec(2, cells=2, cordoned=["g-1"]), spec(2, cells=2, leaving=["g-1"])],
+    ids=["cordoned", "leaving"],
+)
+@pytest.mark.parametrize("lost", [False, True], ids=["away and unsaved", "its checkpoint lost"])
+def test_a_cell_that_cannot_move_is_read_on_by_its_holder_though_that_is_to_be_emptied(asked: GroupSpec, lost: bool) -> None:
+    play = started(4, 2, cells=2)
+    play.checkpoint("g-1", "3", 10)
+    play.consumer("g-1").busy = {shard("3")}
+    play.change(asked)
+    play.settle("g-0", "g-1")
+    assert play.consumer("g-1").held.keys() == {shard("3")}, "1 is given up already"
+    if lost:
+        play.consumer("g-1").busy = set()
+
+    infos = (*topic(3), info("3", begin=50)) if lost else topic(3)
+    play.discover(infos)
+    play.settle("g-0", "g-1")
+    revision = play.group.ownership.group.revision
+    for _ in range(3):
+        play.discover(infos)
+        play.settle("g-0", "g-1")
+
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
+    assert shard("1") in play.consumer("g-1").held
+    assert play.group.ownership.group.revision == revision, "nothing changes any more"
+
+
+def test_a_cell_on_its_way_goes_on_when_something_of_it_goes_away_that_its_holder_lets_go_of() -> None:
+    play = started(4, 1, cells=2)
+    play.consumer("g-0").busy = {shard("1")}
+    play.settle("g-0", "g-1")
+    play.discover(topic(3))
+    play.settle("g-0", "g-1")
+    assert play.states()["1"] == "TRANSFER"
+    play.consumer("g-0").busy = set()
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": None}
 
 
 def test_a_new_shard_of_a_cell_waits_until_its_consumer_is_warm() -> None:

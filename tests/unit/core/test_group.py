@@ -144,6 +144,20 @@ def test_the_same_look_again_changes_nothing_in_a_group_that_is_at_rest() -> Non
     assert play.group.changed_by(topic(1)), "the topic was made anew with less"
 
 
+def test_nor_does_it_once_nobody_can_claim_the_shards_that_it_began() -> None:
+    play = Play(spec(1))
+    play.wait(3.0)
+    play.discover(topic(2))
+    play.settle("g-0")
+    for _ in range(2):
+        play.discover(topic(2))
+    play.wait(play.group.spec.settings.session_timeout - 3.0, ["g-0"])
+    assert play.group._state.clocks.begun == frozenset(shards("0", "1"))
+    assert not play.group.changed_by(topic(2))
+    play.discover(topic(2))
+    assert not play.group.changed_by(topic(2))
+
+
 def test_a_look_that_showed_something_new_is_taken_once_more() -> None:
     play = started(2, 2)
     play.discover(topic(2))

@@ -181,14 +181,14 @@ def test_only_what_may_be_read_is_confirmed_whatever_else_is_held_beside_it() ->
         current("3"),
         HELD._replace(shard=shard("4")),
         current("5")._replace(holder=B, incarnation=incarnation(B, 2)),
-        current("6", held_since_epoch=2),
+        current("6", held_since_epoch=2, source_id=""),
     ]
     positions = {row.shard: 7 for row in rows if row.shard != shard("2")}
     state = having(
         *rows, infos=tuple(info(row.shard, begin=8 if row.shard == shard("3") else 0) for row in rows), positions=positions
     )
     state.put_clocks(recreated=(shard("1"),))
-    expected = (ConfirmedShard(shard("6"), 4, 2, 7), ConfirmedShard(shard("9"), 4, 3, 7))
+    expected = (ConfirmedShard(shard("6"), 4, 2, 7), ConfirmedShard(shard("9"), 4, 3, 7, source_id="a"))
     assert heartbeats.confirmed(state, A) == expected
     state.put_consumer(replace(state.consumers[A], present=False))
     assert heartbeats.confirmed(state, A) == ()

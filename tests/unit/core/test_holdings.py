@@ -186,3 +186,10 @@ def test_what_is_lost_at_the_end_counts_as_dropped_unless_it_is_durable_and_put_
     ledger.acknowledge((ShardCheckpoint(A, 1, 5),), outcome(A, CheckpointResult.OK))
     ledger.lose_all()
     assert ledger.dropped == 2, "t/1 was done and not durable, t/2 was in hand"
+
+
+def test_a_grant_says_of_which_topic_it_is_as_far_as_the_source_has_said_that() -> None:
+    ledger = Holdings(ME)
+    ledger.confirm(HeartbeatReply(1, (ConfirmedShard(A, 1, 1, 0, source_id="id-1"), ConfirmedShard(B, 1, 1, 0))))
+    taken = [ledger.take(), ledger.take()]
+    assert [(each.shard, each.source_id) for each in taken if each is not None] == [(A, "id-1"), (B, "")]

@@ -353,3 +353,29 @@ def test_a_later_micro_batch_that_is_finished_shows_that_what_was_abandoned_has_
     assert tracker.adrift == {A: 4, B: 3}
     tracker.finish(handed)
     assert tracker.adrift == {}
+
+
+def with_ids(*shards: tuple[ShardId, int], of: str = "id-1") -> HeartbeatReply:
+    told = reply(1, *((shard, epoch, 0) for shard, epoch in shards))
+    return replace(told, confirmed=tuple(replace(each, source_id=of) for each in told.confirmed))
+
+
+def test_ids_of_sources_are_another_mapping_only_when_one_has_changed() -> None:
+    tracker = Tracker()
+    tracker.confirm(with_ids((A, 1), (B, 1)))
+    first = tracker.source_ids
+    tracker.confirm(with_ids((A, 1), (B, 1)))
+    tracker.confirm(reply(1, (A, 1, 0), (B, 1, 0)))  # the source does not say
+    assert tracker.source_ids is first
+    tracker.confirm(with_ids((A, 2), (B, 1), of="id-2"))
+    assert (first, tracker.source_ids) == ({A: "id-1", B: "id-1"}, {A: "id-2", B: "id-2"})
+
+
+def test_ids_of_sources_are_forgotten_with_the_shards_that_no_heartbeat_names() -> None:
+    tracker = Tracker()
+    tracker.confirm(with_ids((A, 1), (B, 1)))
+    tracker.confirm(with_ids((B, 1)))
+    assert (tracker.release(), tracker.source_ids) == ((A,), {A: "id-1", B: "id-1"}), "a heartbeat has named it"
+    first = tracker.source_ids
+    tracker.confirm(with_ids((B, 1)))
+    assert (first, tracker.source_ids) == ({A: "id-1", B: "id-1"}, {B: "id-1"})

@@ -14,7 +14,8 @@ from msgspec import structs
 
 from shardherd.core.group.views import SUPERSEDED
 from shardherd.core.model.errors import StaleIncarnationError
-from shardherd.core.model.nouns import CheckpointResult, ConsumerId, ShardState
+from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, Incarnation, ShardState
+from shardherd.core.model.requests import Tick
 from tests.builders import Play, info, moved, shard, spec, started, topic, with_settings
 
 
@@ -576,3 +577,42 @@ def test_who_saves_what_it_has_done_gets_on_before_that_is_durable() -> None:
     assert play.checkpoint("g-0", "0", 600) == CheckpointResult.WITHHELD, "a commit of it is under way"
     play.wait(2.0)
     assert (play.counts(), play.reasons()[-1]) == ({}, "ProgressTimeout")
+
+
+# A heartbeat that was taken back, as it could not be stored.
+
+
+def taken_back(play: Play, heartbeat: Heartbeat) -> None:
+    play.group.decide(heartbeat, play.now)
+    play.group.roll_back()
+    play.group.note_life(heartbeat, play.now)
+
+
+def test_whose_heartbeat_was_taken_back_is_silent_from_then_on_and_nothing_else_of_it_counts() -> None:
+    play = started(2, 2)
+    timeout = play.group.spec.settings.session_timeout
+    play.beat("g-0", "g-1")
+    held = play.counts()
+    play.now += timeout - 1.0
+    taken_back(play, structs.replace(play.consumer("g-0").heartbeat(), ready=False, draining=True, held=()))
+    seen = {each.consumer: (each.ready, each.draining, each.heartbeat_age) for each in play.view.consumers}
+    assert seen == {"g-0": (True, False, 0.0), "g-1": (True, False, timeout - 1.0)}
+    assert play.counts() == held
+    play.now += timeout - 1.0
+    play.ask(Tick())
+    assert [each.consumer for each in play.view.consumers] == ["g-0"]
+    play.now += 2.0
+    play.ask(Tick())
+    assert play.view.consumers == ()
+
+
+def test_what_another_run_said_or_what_was_overtaken_tells_of_no_life() -> None:
+    play = started(2, 2)
+    play.beat("g-0", "g-1")
+    said = play.consumer("g-0").heartbeat()
+    play.now += 10.0
+    for unheard in (structs.replace(said, incarnation=Incarnation("uid-another", 1)), structs.replace(said, seq=0)):
+        play.group.note_life(unheard, play.now)
+    play.group.note_life(structs.replace(said, consumer=ConsumerId("g-7")), play.now)
+    play.group.note_life(structs.replace(said, seq=1000), play.now - 20.0)
+    assert {each.consumer: each.heartbeat_age for each in play.view.consumers} == {"g-0": 10.0, "g-1": 10.0}

@@ -17,7 +17,7 @@ def queue(outputs: int = 1, **given: object) -> OutputQueue[str]:
 
 
 def added(queue: OutputQueue[str], *offsets: int, now: float = 0.0) -> list[bool]:
-    return [queue.add(offset, f"r{offset}", 10, now) for offset in offsets]
+    return [queue.add((offset, 0), f"r{offset}", 10, now) for offset in offsets]
 
 
 def offsets(batch: Sequence[Queued[str]] | None) -> list[int] | None:
@@ -68,7 +68,7 @@ def test_what_was_not_taken_is_sent_again_alone_after_a_pause_before_anything_ne
     sent = queue()
     added(sent, 0, 1, 2, 3, 4, 5)
     assert offsets(sent.batch(FIRST, 0.0)) == [0, 1, 2]
-    sent.settle(FIRST, {1}, 0.0)
+    sent.settle(FIRST, {(1, 0)}, 0.0)
     assert offsets(sent.finished()) == [0], "2 waits for 1"
     assert sent.batch(FIRST, 0.4) is None
     assert sent.due_in(FIRST, 0.4) == pytest.approx(0.1)
@@ -82,7 +82,7 @@ def test_out_of_order_new_records_are_sent_while_the_rest_waits() -> None:
     sent = queue(in_order=False)
     added(sent, 0, 1, 2, 3, 4, 5)
     sent.batch(FIRST, 0.0)
-    sent.settle(FIRST, {0}, 0.0)
+    sent.settle(FIRST, {(0, 0)}, 0.0)
     assert offsets(sent.batch(FIRST, 0.1)) == [3, 4, 5]
     sent.settle(FIRST, (), 0.1)
     assert offsets(sent.finished()) == []
@@ -129,25 +129,68 @@ def test_a_record_that_was_refused_too_often_is_bad_and_waits_for_the_decision()
     sent = queue(2)
     added(sent, 0, 1, 2)
     sent.batch(FIRST, 0.0)
-    assert sent.settle(FIRST, {1}, 0.0, limit=2) == []
+    assert sent.settle(FIRST, {(1, 0)}, 0.0, limit=2) == []
     sent.batch(FIRST, 1.0)
-    assert offsets(sent.settle(FIRST, {1}, 1.0, limit=2)) == [1]
+    assert offsets(sent.settle(FIRST, {(1, 0)}, 1.0, limit=2)) == [1]
     assert sent.due_in(FIRST, 1.0) is None
     assert offsets(sent.batch(SECOND, 1.0)) == [0, 2], "nobody gets it any more"
     sent.settle(SECOND, (), 1.0)
     assert offsets(sent.finished()) == [0]
-    sent.drop(1)
+    sent.drop((1, 0))
     assert [(each.offset, each.lost) for each in sent.finished()] == [(1, True), (2, False)]
+
+
+def test_what_two_outputs_refuse_is_not_bad_before_one_of_them_has_refused_it_so_often() -> None:
+    sent = queue(2)
+    added(sent, 0, 1)
+    bad = []
+    for now, output in ((5.0, FIRST), (5.0, SECOND), (6.0, FIRST), (6.0, SECOND), (8.0, SECOND)):
+        assert sent.batch(output, now)
+        bad += [(now, output, each.offset) for each in sent.settle(output, {(1, 0)}, now, limit=3)]
+
+    assert bad == [(8.0, SECOND, 1)]
+    assert sent.batch(FIRST, 9.0) is None
+
+
+def test_a_record_that_one_output_made_bad_stays_so_when_another_refuses_it_that_had_it_on_its_way() -> None:
+    sent = queue(2)
+    added(sent, 0)
+    for output in (FIRST, SECOND):
+        sent.batch(output, 5.0)
+    sent.settle(FIRST, {(0, 0)}, 5.0, limit=1)
+
+    sent.settle(SECOND, {(0, 0)}, 6.0, limit=2)
+
+    assert (sent.held_by, sent.batch(FIRST, 9.0), sent.batch(SECOND, 9.0)) == ((0, 0), None, None)
 
 
 def test_a_bad_record_that_is_given_again_is_sent_to_those_that_have_not_taken_it() -> None:
     sent = queue(2)
     added(sent, 0, 1, 2)
-    for output, refused in ((SECOND, set()), (FIRST, {1})):
+    for output, refused in ((SECOND, set()), (FIRST, {(1, 0)})):
         sent.batch(output, 0.0)
         sent.settle(output, refused, 0.0, limit=1)
-    sent.again(1)
+    sent.again((1, 0))
     assert (offsets(sent.batch(FIRST, 0.0)), sent.batch(SECOND, 0.0)) == ([1], None)
+
+
+def test_what_is_behind_a_bad_record_is_held_by_it_until_it_is_dropped_or_given_again() -> None:
+    sent = queue()
+    added(sent, 0, 1, 2)
+    held = [sent.held_by]
+    for now in (0.0, 1.0):
+        sent.batch(FIRST, now)
+        sent.settle(FIRST, [(1, 0)], now, limit=1)
+        held.append(sent.held_by)
+        if not now:
+            sent.again((1, 0))
+            held.append(sent.held_by)
+    assert offsets(sent.finished()) == [0]
+
+    sent.drop((1, 0))
+
+    assert [*held, sent.held_by] == [None, (1, 0), None, (1, 0), None]
+    assert offsets(sent.finished()) == [1, 2]
 
 
 def test_a_batch_cannot_be_settled_twice() -> None:
@@ -162,8 +205,8 @@ def test_a_batch_cannot_be_settled_twice() -> None:
 
 def test_what_an_output_has_already_is_not_sent_to_it() -> None:
     sent = queue(2, batch_size=2)
-    sent.add(0, "r0", 10, 0.0, taken=[FIRST])
-    assert sent.add(1, "r1", 10, 0.0, taken=[FIRST, SECOND])
+    sent.add((0, 0), "r0", 10, 0.0, taken=[FIRST])
+    assert sent.add((1, 0), "r1", 10, 0.0, taken=[FIRST, SECOND])
     added(sent, 2, 3)
     sent.reach(SECOND, 3)
     assert (offsets(sent.batch(FIRST, 0.0)), offsets(sent.batch(SECOND, 9.0))) == ([2, 3], [3])
@@ -202,3 +245,16 @@ def test_a_time_that_is_a_hair_ahead_has_come() -> None:
     assert (sent.due_in(FIRST, now), offsets(sent.batch(FIRST, now))) == (0.0, [0])
     sent.fail(FIRST, now)
     assert offsets(sent.batch(FIRST, now + 0.5 - 1e-12)) == [0]
+
+
+def test_records_of_one_offset_are_taken_refused_and_finished_each_for_itself() -> None:
+    sent = queue(1)
+    for number in range(3):
+        sent.add((7, number), f"7.{number}", 1, 0.0)
+    assert offsets(sent.batch(FIRST, 100.0)) == [7, 7, 7]
+    assert [each.place for each in sent.settle(FIRST, {(7, 1)}, 100.0, limit=1)] == [(7, 1)]
+    assert [each.record for each in sent.finished()] == ["7.0"]
+    sent.drop((7, 1))
+    assert [(each.record, each.lost) for each in sent.finished()] == [("7.1", True), ("7.2", False)]
+    with pytest.raises(KeyError):
+        sent.again((7, 1))

@@ -16,7 +16,7 @@ from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, In
 from shardherd.core.group.state import GroupEvent, State, Table
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
-from shardherd.core.model.requests import ForceCheckpoint
+from shardherd.core.model.requests import ForceCheckpoint, Tick
 from tests.builders import IDENTITY, Play, incarnation, info, restore, shard, shards, spec, started, topic
 
 SILENT = 45.0
@@ -645,9 +645,20 @@ def test_which_shards_were_begun_is_forgotten_once_nobody_can_claim_them(rebuilt
     play.wait(SILENT - 1, ["g-1"])
     play.discover([*ANEW, info("2")])
     assert play.group._state.clocks.begun == frozenset(shards("0", "1") if rebuilt else shards("0", "1", "2"))
-    play.wait(2, ["g-1"])
+    play.wait(SILENT, ["g-1"])
+    assert play.group._state.clocks.begun == frozenset()
     play.discover([*ANEW, info("3")])
     assert play.group._state.clocks.begun == frozenset()
+
+
+def test_and_not_before_the_time_for_claims_is_over_also_where_that_begins_late() -> None:
+    play = begun_anew_without_any_trace()
+    play.run("g-1")
+    play.wait(SILENT - 5, ["g-1"])
+    play.ask(structs.replace(play.consumer("g-0").heartbeat(), revision=99))
+    play.wait(10, ["g-1"])
+    play.ask(Tick())
+    assert (conditions(play), play.group._state.clocks.begun) == (["OwnershipRebuilding"], frozenset(shards("0", "1")))
 
 
 def test_whoever_holds_a_shard_of_which_nothing_was_committed_but_its_start_keeps_it() -> None:

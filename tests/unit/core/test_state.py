@@ -12,6 +12,7 @@ from shardherd.core.assignors import ASSIGNORS
 from shardherd.core.group.rates import Rates
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
 from shardherd.core.group.state import GroupEvent, Put, State, Table
+from shardherd.core.model.gauges import Stage
 from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId, ShardState, Weights
 from tests.builders import IDENTITY, copied, incarnation, info, shard, shards, spec
 
@@ -67,7 +68,8 @@ def indexes(state: State) -> dict[str, Any]:
         for name, index in found.items()
     }
     under = {key: dict(of) for key, of in state.under.items()}
-    return {**rows, "under": under, "order": list(state.order), "interned": list(state.interned.names)}
+    order = {"order": list(state.order), "interned": list(state.interned.names)}
+    return {**rows, "under": under, **order, "below_low": set(state.below_low)}
 
 
 def indexed(state: State) -> dict[str, Any]:
@@ -89,7 +91,12 @@ def indexed(state: State) -> dict[str, Any]:
         for parent in row.parents:
             note("children", parent, name)
     order = sorted(state.shards, key=lambda of: int(of.rpartition("/")[2]))
-    return {**made, "order": order, "interned": order}
+    open_to_more = {
+        name
+        for name, session in state.sessions.items()
+        if session.heard and session.ready and not session.draining and session.stage is Stage.BELOW
+    }
+    return {**made, "order": order, "interned": order, "below_low": open_to_more}
 
 
 def test_a_new_state_has_no_rows_and_nothing_happened_in_it() -> None:
@@ -137,6 +144,40 @@ def test_the_indexes_follow_a_shard_through_its_life_there_and_back() -> None:
     for row in LIFE:
         state.put_shard(row)
     assert (rows(state), indexes(state)) == (before[-1], indexed(state))
+
+
+WARM = Session(1.0, ready=True)
+SESSIONS = (
+    WARM,
+    replace(WARM, last_heard=2.0),
+    replace(WARM, stage=Stage.LOW),
+    replace(WARM, stage=Stage.HIGH),
+    replace(WARM, stage=Stage.FLOOD),
+    WARM,
+    replace(WARM, draining=True),
+    WARM,
+    replace(WARM, ready=False),
+    WARM,
+    replace(WARM, heard=False),
+    WARM,
+    None,
+    None,
+)
+"""What a consumer's session goes through, one change after the other."""
+
+
+def test_the_consumers_below_low_follow_a_session_through_its_life_there_and_back() -> None:
+    state = filled()
+    state.put_session(G1, WARM)
+    state.begin()
+    for session in SESSIONS:
+        state.put_session(G0, session)
+        assert indexes(state) == indexed(state), session
+    assert set(state.below_low) == {G1}
+    for event in reversed(tuple(state.journal)):
+        state.undo((event,))
+        assert indexes(state) == indexed(state), event
+    assert state.sessions == {G1: WARM}
 
 
 @pytest.mark.parametrize("row", [held("10"), free("4"), moving("1", parents=shards("0")), free("1")])

@@ -130,6 +130,39 @@ def test_a_reset_goes_beyond_what_was_seen_of_a_shard(wanted: Reset, found: dict
     assert "record" not in report.message
 
 
+def withheld(play: Play) -> list[tuple[str, str]]:
+    return [(condition.reason, condition.message.partition(":")[0]) for condition in play.view.withheld]
+
+
+def test_a_position_whose_records_are_known_to_be_gone_is_lost_until_its_shard_is_reset_and_its_beginning_never_is() -> None:
+    play = reading()
+    play.checkpoint("g-0", FIRST, BEGIN + 40)
+    gone, other = info(FIRST, 200)._replace(oldest=BEGIN + 90), info(SECOND, 200)._replace(oldest=BEGIN + 90)
+    play.discover([gone, other])
+    play.settle("g-0")
+    assert withheld(play) == [("CheckpointLost", FIRST)]
+    assert play.confirmed("g-0").keys() == {SECOND}, "from its beginning what is left is read"
+    assert [(row.checkpoint, row.begin) for row in play.view.shards] == [(BEGIN + 40, BEGIN + 90), (BEGIN, BEGIN)]
+
+    declared(play, reset(ResetTo.EARLIEST, shards=(FIRST,)))
+    play.ask(ResetDue("r1"))
+    play.change(replace(play.group.spec, settings=replace(play.group.spec.settings, paused=False)))
+    play.settle("g-0")
+    assert withheld(play) == []
+    assert {shard: each.position for shard, each in play.confirmed("g-0").items()} == {FIRST: BEGIN, SECOND: BEGIN}
+
+
+def test_what_its_holder_has_read_beyond_records_that_are_gone_counts() -> None:
+    play = reading()
+    play.checkpoint("g-0", FIRST, BEGIN + 40)
+    play.discover([info(FIRST, 200)._replace(oldest=BEGIN + 90)])
+    assert withheld(play) == [("CheckpointLost", FIRST)]
+    assert play.checkpoint("g-0", FIRST, BEGIN + 90, epoch=1) is CheckpointResult.OK
+    play.settle("g-0")
+    assert withheld(play) == []
+    assert play.confirmed("g-0")[FIRST].position == BEGIN + 90
+
+
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [

@@ -76,6 +76,29 @@ def test_a_cluster_that_is_well() -> None:
     assert (answer.code, answer.text()) == (0, EXPECTED)
 
 
+def test_whether_the_operators_choose_the_namespace_by_its_labels() -> None:
+    def choosing(*selectors: str) -> tuple[dict[str, Any], ...]:
+        named = [{"name": "SHARDHERD_WATCH_NAMESPACE_SELECTOR", "value": selector} for selector in selectors]
+        unnamed = [{"name": "SHARDHERD_POD_NAME", "valueFrom": {}}]
+        return (*WELL.pods, {**operator(), "spec": {"containers": [{"env": [*unnamed, *named]}, {}]}})  # type: ignore[misc]
+
+    one: dict[str, Any] = {"pods": choosing("shardherd.dev/operator=a")}
+    matching = doctor(replace(WELL, **one, labels={"shardherd.dev/operator": "a"}))
+    assert (
+        matching.code,
+        "ok       namespace              its labels match shardherd.dev/operator=a\n" in matching.text(),
+    ) == (0, True)
+    assert bad(**one, labels={"shardherd.dev/operator": "b"}) == [
+        "bad namespace shop is not served: its labels do not match shardherd.dev/operator=a label the namespace, or name that"
+        " of the operators that serve it by --operator-namespace"
+    ]
+    assert bad(pods=choosing("team=red", "team=blue"), labels={"team": "blue"}) == []
+    assert bad(**one, refused={"labels": "403"}) == ["unknown namespace 403; its labels must match shardherd.dev/operator=a -"]
+    assert bad(pods=choosing("team in red"), labels={})[0].startswith(
+        "bad namespace the operators' selector: 'team in red' is none of key"
+    )
+
+
 def test_what_is_bad_has_a_remedy_and_an_exit_code() -> None:
     answer = doctor(replace(WELL, lease_age=31.0, groups=()))
     assert answer.code == 3

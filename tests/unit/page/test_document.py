@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from shardherd.core.model.gauges import Gauge, GaugeKind, Stage
 from shardherd.core.model.nouns import Condition, ConsumerId, ShardState
 from shardherd.page import document
 from shardherd.page.document import FORMAT
@@ -100,7 +102,7 @@ def test_a_group_in_full_is_the_status_the_view_and_the_past(pages: Pages) -> No
     ]  # fmt: skip
     assert chosen["consumers"][1] == {
         "name": "clicks-1", "ready": True, "draining": False, "cordoned": False, "phase": "reading", "phaseSeconds": 4,
-        "heartbeatSeconds": 1, "shards": 1, "zone": "eu-1a",
+        "heartbeatSeconds": 1, "shards": 1, "zone": "eu-1a", "stage": "below", "fullest": None,
     }  # fmt: skip
     assert chosen["withheld"] == [{"reason": "Paused", "message": "spec.paused is true"}]
     assert chosen["diagnosis"][1] == {
@@ -115,6 +117,20 @@ def test_a_group_in_full_is_the_status_the_view_and_the_past(pages: Pages) -> No
     joined = "a consumer came, or is ready now, and is given its share"
     assert chosen["rebalances"] == [{"time": WALL, "reason": "ConsumerJoined", "moved": 2, "means": joined}]
     assert (chosen["rebalancesForgotten"], chosen["since"], chosen["loaded"], chosen["paused"]) == (0, WALL, True, False)
+
+
+def test_a_consumer_shows_its_stage_and_the_fullest_of_what_it_reports(pages: Pages) -> None:
+    _, picture = group(2, 1)
+    gauges = (
+        Gauge(GaugeKind.DISK, "/data", 940, 1000),
+        Gauge(GaugeKind.MEMORY, "memory", 3, 10),
+        Gauge(GaugeKind.OWN, "own", 1, 2),
+    )
+    full = structs.replace(picture.consumers[0], stage=Stage.HIGH, gauges=gauges)
+    pages.put(pages.resources["shop", "clicks"], structs.replace(picture, consumers=(full,)))
+    pages.passes()
+    (found,) = made(pages)["group"]["consumers"]
+    assert (found["stage"], found["fullest"]) == ("high", "disk /data 94.0% full")
 
 
 def test_a_group_that_is_not_loaded_is_what_its_status_says(pages: Pages) -> None:

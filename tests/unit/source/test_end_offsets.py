@@ -98,6 +98,17 @@ def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen
     assert watcher.failing(), "that was an answer to an earlier question"
 
 
+async def test_shards_reach_as_far_as_is_known_of_them_under_the_epochs_of_their_leaders() -> None:
+    source = Source()
+    found = EndOffsets({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4})
+    source.end_offsets = lambda *_: found  # type: ignore[method-assign]
+    watcher = EndWatcher(source, lambda: None)
+    watcher.watch((SHARD, OTHER))
+    watcher._look((SHARD, OTHER))
+    reached = await watcher.reached({SHARD, ShardId("clicks/2")})
+    assert (dict(reached), epochs_in(reached)) == ({SHARD: 7}, {SHARD: 3})
+
+
 def test_an_end_is_kept_with_the_epoch_under_which_it_was_told() -> None:
     answers: list[Mapping[ShardId, Offset]] = [
         EndOffsets({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),

@@ -30,9 +30,11 @@ V3, V2 = SHIPPED["x86_64"]
 SITE = """
 import llvmlite.binding as llvm
 from numba.core import event
+from shardherd.source.compiled import processors
 
 llvm.get_host_cpu_name = lambda: {name!r}
 llvm.get_host_cpu_features = lambda: llvm.targets.FeatureMap({features!r})
+processors._has = lambda: frozenset(name for name, there in {features!r}.items() if there)
 
 class Counting(event.Listener):
     def on_start(self, event):
@@ -100,14 +102,44 @@ def _x86() -> None:
 def test_the_best_is_loaded_that_the_machine_can_run(
     features: frozenset[str], loaded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processors, "_there", lambda: {each: each in features for each in V3.features | features})
-    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "model")
+    monkeypatch.setattr(processors, "_has", lambda: features)
+    monkeypatch.setattr(processors, "_by_llvm", lambda: ("model", {each: each in features for each in V3.features | features}))
 
     assert here.__wrapped__().name == loaded
 
 
+def test_linux_names_the_same_features_as_llvm() -> None:
+    there = llvm.get_host_cpu_features()
+
+    assert processors._has() == {each for each in V3.features if there[each]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "lacks"),
+    [
+        ("fpu cx16 popcnt lahf_lm pni sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave", set()),
+        ("fpu cx16 popcnt lahf_lm pni sse4_1 sse4_2 ssse3 avx bmi1 fma abm xsave", {"avx2", "bmi2", "f16c", "movbe"}),
+        ("fpu popcnt pni ssse3", V3.features - {"popcnt", "sse3", "ssse3"}),
+    ],
+)
+def test_what_linux_does_not_list_is_not_used(
+    flags: str, lacks: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: any\nflags\t\t: {flags}\nbugs\t\t:\n")
+    monkeypatch.setattr(processors, "CPU_INFO", tmp_path / "cpuinfo")
+
+    assert processors._has() == V3.features - lacks
+
+
+def test_where_linux_says_nothing_llvm_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "CPU_INFO", tmp_path / "none")
+    monkeypatch.setattr(processors, "_by_llvm", lambda: ("model", {"avx2": True, "fma": False}))
+
+    assert processors._has() == {"avx2"}
+
+
 def test_a_machine_of_another_kind_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "_there", lambda: {"neon": True, "fp-armv8": True, "sve": True})
+    monkeypatch.setattr(processors, "_by_llvm", lambda: ("own", {"neon": True, "fp-armv8": True, "sve": True}))
     found = {}
     for kind in ("aarch64", "arm64", "riscv64"):
         monkeypatch.setattr(platform, "machine", lambda kind=kind: kind)

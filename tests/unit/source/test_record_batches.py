@@ -15,11 +15,12 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.decoding import record_batches
+from shardherd.source.decoding.record_columns import SCHEMA, schema_of
 from shardherd.spark.schema import SCHEMA as SPARK_SCHEMA
 from tests.unit.source.kafka_bytes import CODECS, Record, batch_of, control_batch, empty_batch, sealed
 
 SHARD = ShardId("clicks/3")
-ALL = tuple(record_batches.SCHEMA.names)
+ALL = tuple(SCHEMA.names)
 
 
 def rows(data: bytes, start: int = 0, stop: int = 1 << 40, columns: Sequence[str] = ALL) -> list[dict[str, Any]]:
@@ -53,8 +54,8 @@ def test_the_arrow_schema_is_the_one_that_spark_demands() -> None:
     headers = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
     spark = StructType([field for field in SPARK_SCHEMA.fields if field.name != "headers"]).add("headers", headers)
 
-    assert to_arrow_schema(spark, timezone="UTC") == record_batches.schema_of(spark.names)
-    assert sorted(spark.names) == sorted(record_batches.SCHEMA.names)
+    assert to_arrow_schema(spark, timezone="UTC") == schema_of(spark.names)
+    assert sorted(spark.names) == sorted(SCHEMA.names)
 
 
 def test_only_the_asked_columns_are_made_in_the_asked_order() -> None:
@@ -171,7 +172,7 @@ def test_a_long_answer_becomes_several_arrow_batches(monkeypatch: pytest.MonkeyP
     batches = list(record_batches.decode(SHARD, record_batches.scan(SHARD, data, 0), 0, 9, ALL))
 
     assert [batch.num_rows for batch in batches] == [2, 2, 2, 1]
-    assert all(batch.schema == record_batches.SCHEMA for batch in batches)
+    assert all(batch.schema == SCHEMA for batch in batches)
     for batch in batches:
         batch.validate(full=True)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
@@ -89,6 +92,8 @@ class FakeCoordinator:
     revision: int = 1
     paused: bool = False
     ordered: bool = False
+    source_ids: dict[str, str] = field(default_factory=dict)
+    """Of which shard of the source each position is."""
     fault: ShardherdError | None = None
     outcome: CheckpointResult = CheckpointResult.OK
     checkpoint_time: float = 0.0
@@ -119,7 +124,8 @@ class FakeCoordinator:
         if self.fault is not None:
             raise self.fault
         self.answered.append(asyncio.get_running_loop().time())
-        return HeartbeatReply(self.revision, tuple(self.assigned.values()), paused=self.paused, ordered=self.ordered)
+        confirmed = (replace(each, source_id=self.source_ids.get(each.shard, UNSET)) for each in self.assigned.values())
+        return HeartbeatReply(self.revision, tuple(confirmed), paused=self.paused, ordered=self.ordered)
 
     async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
         if self.fault is not None:
@@ -146,17 +152,30 @@ class FakeCoordinator:
 @dataclass
 class FakeEnds:
     end_offsets: dict[ShardId, int] = field(default_factory=dict)
-    watched: tuple[ShardId, ...] = ()
+    watched: Mapping[ShardId, int] = field(default_factory=dict)
     size: float = 100.0
     away: bool = False
     leaders: dict[ShardId, int] = field(default_factory=dict)
     """Under which epoch each shard is led."""
+    reach: dict[ShardId, int] | None = None
+    """How far shards reach now, if that is not what is known as the ends of micro-batches."""
+    asked: list[set[ShardId]] = field(default_factory=list)
+    """Of which shards that was asked."""
+    answers: asyncio.Event | None = None
+    """When that is answered, if it takes a while."""
 
-    def watch(self, shards: Iterable[ShardId]) -> None:
-        self.watched = tuple(shards)
+    def watch(self, shards: Mapping[ShardId, int]) -> None:
+        self.watched = dict(shards)
 
     async def sizes(self, positions: Mapping[ShardId, int]) -> Mapping[ShardId, float]:
         return dict.fromkeys(positions, self.size)
+
+    async def reached(self, shards: Collection[ShardId]) -> Mapping[ShardId, int]:
+        self.asked.append(set(shards))
+        if self.answers is not None:
+            await self.answers.wait()
+        reach = self.end_offsets if self.reach is None else self.reach
+        return EndOffsets({shard: reach[shard] for shard in shards if shard in reach}, self.leaders)
 
     def failing(self) -> bool:
         return self.away

@@ -390,6 +390,7 @@ def test_a_new_epoch_starts_over_at_the_coordinators_position() -> None:
         await scene.until(lambda: scene.coordinator.named == [(A, 4), (A, 9)])
         assert spans(await scene.agent.latest(end, None)) == {A: (20, 100, 9)}
         assert scene.coordinator.checkpoints == [], "the range of the old epoch is not checkpointed"
+        assert scene.end_offsets.watched == {A: 9}, "an end that was found under the old one may lie too far ahead"
 
     story(body)
 
@@ -426,6 +427,22 @@ def test_a_replay_waits_for_the_first_answer_and_reads_only_what_is_still_ours()
         await scene.until(lambda: bool(scene.coordinator.checkpoints))
         assert scene.coordinator.checkpoints == [(A, 7, 50)], "a replayed range is checkpointed under the present epoch"
         assert spans(after) == {A: (50, 80, 7), B: (10, 80, 8), c: (9, 80, 9)}
+
+    story(body)
+
+
+def test_a_micro_batch_names_the_topics_of_its_positions_and_so_do_its_ranges() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.source_ids = {A: "id-1"}
+        start = await holding(scene, (A, 4, 0), (B, 5, 0))
+        end = await scene.agent.latest(start, None)
+        scene.coordinator.source_ids = {A: "id-2"}
+        scene.coordinator.assign((A, 6, 0))
+        await scene.until(lambda: scene.agent.tracker.readable_epochs() == {A: 6})
+        assert end.topics == {"clicks": "id-1"}
+        assert scene.agent.batch is not None
+        assert scene.agent.batch.topic_ids == {A: "id-1"}, "what was handed out is of the topic of then"
+        assert (await scene.agent.latest(end, None)).topics == {"clicks": "id-2"}
 
     story(body)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -52,6 +54,18 @@ def test_at_most_as_many_as_the_capacity_are_called_at_once_and_one_slow_call_ho
 
     assert rows(async_map(invoke, SCHEMA, capacity=3)(batches(20))) == [each for each in range(20) for _ in "ab"]
     assert max(most) == 3
+
+
+def test_a_client_without_coroutines_is_called_by_a_pool_of_30_threads() -> None:
+    together = threading.Barrier(30, timeout=60)
+
+    with ThreadPoolExecutor(30) as pool:
+
+        async def invoke(row: Row) -> list[Row]:
+            await asyncio.get_running_loop().run_in_executor(pool, together.wait)
+            return [row]
+
+        assert rows(async_map(invoke, SCHEMA, capacity=30)(batches(60))) == list(range(60)), "thirty at once, and again"
 
 
 def test_a_call_that_fails_in_the_end_fails_the_task_and_its_retries_are_as_many_as_said() -> None:

@@ -16,7 +16,7 @@ BATCH = Running("run-1", 5)
 
 
 def handed() -> HandedBatch:
-    return handed_out({B: ReadRange(7, 9, 3), A: ReadRange(0, 4, 2), C: ReadRange(5, 5, 1)})
+    return handed_out({B: ReadRange(7, 9, 3), A: ReadRange(0, 4, 2), C: ReadRange(5, 5, 1)}, {A: "id-1", C: "id-1"})
 
 
 def test_every_shard_with_records_has_its_range_in_order() -> None:
@@ -30,9 +30,17 @@ def test_every_shard_with_records_has_its_range_in_order() -> None:
 def test_what_is_read_again_has_the_epoch_of_the_grant_of_now() -> None:
     held = (HeldShard(A, 2), HeldShard(A, 6), HeldShard(B, 7))
 
-    again = read_again({A: ReadRange(0, 4, 2)}, held)
+    again = ranges_of(read_again({A: ReadRange(0, 4, 2)}, held, {A: "id-2"}), "group-uid", 5, BATCH)
 
-    assert dict(ranges_of(again, "group-uid", 5, BATCH)) == {"clicks/0": (0, 4, 6)}
+    assert dict(again) == {"clicks/0": (0, 4, 6)}
+    assert again.key("clicks/0") == "clicks/0@id-2"
+
+
+def test_the_key_of_a_position_names_the_topic_where_kafka_has_an_id_of_it() -> None:
+    found = ranges_of(handed(), "group-uid", 5, BATCH)
+
+    assert [found.key(shard) for shard in found] == ["clicks/0@id-1", "clicks/1"]
+    assert found.topic_ids == {"clicks/0": "id-1"}, "of what has records, and no others"
 
 
 def test_it_may_be_asked_for_as_often_as_one_likes() -> None:

@@ -17,8 +17,7 @@ NOT_SHOWN = {
     metrics.GROUP_SERIES_OMITTED: "it explains why panels by shard are empty, and only changes with the number of shards",
     metrics.GROUP_EPOCH: "a number that grows; what it grows by, and why, is shown as rebalances and shards that changed hands",
     metrics.AGENT_SHARDS: "as many as the operator says that the consumer holds, which is shown, but for the time of a move",
-    metrics.CONSUMER_STAGE: "of groups with watermarks alone, whose condition and Events say it; for alerts of one's own",
-    metrics.CONSUMER_USED: "what a cluster's own dashboards show of disks and memory; its own gauge is the application's",
+    metrics.WORKER_SECONDS_BEHIND: "of Kinesis alone, where the age of the group's lag is shown",
     metrics.SOURCE_POSITION: "a line for each shard that is ahead of its checkpoint by at most one micro-batch",
 }
 """Metrics that neither the dashboard nor an alert has, and why."""

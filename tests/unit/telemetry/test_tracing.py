@@ -15,7 +15,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shardherd.cli import MISCONFIGURED, main
+from shardherd.cli import main
+from shardherd.cli.command_line import MISCONFIGURED
 from shardherd.telemetry import tracing
 from shardherd.telemetry.tracing import TracingError, check, instance, sampler_of, start, started, traced_by, wanted
 
@@ -148,7 +149,7 @@ def test_a_collector_that_hangs_keeps_nobody_from_ending(monkeypatch: pytest.Mon
 SHOW = """
 import json, sys, threading
 from unittest import mock
-import shardherd.cli
+import shardherd.cli.command_line, shardherd.cli.operator_process
 {made}
 found = [each for each in sys.modules if each.partition(".")[0] == "opentelemetry"]
 print(json.dumps([bool(found), sorted(each.name for each in threading.enumerate())]))
@@ -160,10 +161,10 @@ async def operate(settings, traces):
     import shardherd.controller.handlers, shardherd.coordinator, shardherd.adapters.kafka.connector
     import shardherd.adapters.kubernetes.ownership, shardherd.telemetry.collector, shardherd.page.serving
     ownership, connector = MemoryOwnership(), MemoryConnector(MemoryKafka())
-    found = shardherd.cli.watched(ownership, connector, traces)
+    found = shardherd.cli.operator_process.watched(ownership, connector, traces)
     assert traces is not None or found == {"ownership": ownership, "connector": connector}
     return 0
-with mock.patch("shardherd.cli.operate", operate):
+with mock.patch("shardherd.cli.command_line.operate", operate):
     assert shardherd.cli.main(["operator"]) == 0
 """
 

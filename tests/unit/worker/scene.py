@@ -10,17 +10,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from shardherd.client.consumer import AsyncConsumer
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.source.decoding.record_columns import schema_of
+from shardherd.source.decoding.record_rows import Rows, rows_of
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.fetched import Part
 from shardherd.worker.listener import AnyListener
 from shardherd.worker.options import Options
 from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, AsyncProcessor
-from shardherd.worker.records import COLUMNS, Record, Records
+from shardherd.worker.records import Record, Records
 from shardherd.worker.stream import Wanted
 from shardherd.worker.worker import Processing
 from tests.harness.loop_crew import LoopCrew
@@ -32,15 +30,16 @@ FETCH = 0.01
 A, B = ShardId("t/0"), ShardId("t/1")
 
 
-def table(offsets: Sequence[Offset]) -> pa.RecordBatch:
+def rows(offsets: Sequence[Offset]) -> Rows:
     """Records of these offsets: the value is the offset as text, the time is the offset in milliseconds."""
-    rows = [{"offset": at, "key": None, "value": str(at).encode(), "timestamp": at * 1000, "headers": None} for at in offsets]
-    return pa.RecordBatch.from_pylist(rows, schema=schema_of(COLUMNS))
+    nothing = [None] * len(offsets)
+    times = [at * 1000 for at in offsets]
+    return rows_of(A, offsets, times, [0] * len(offsets), nothing, [str(at).encode() for at in offsets], [()] * len(offsets))
 
 
 def part(shard: ShardId, asked: Offset, offsets: Sequence[Offset], next_: Offset, end: Offset, size: int = 0) -> Part:
     """What a Fetch from `asked` on brought."""
-    return Part(shard, asked, next_, end, size, lambda: [table(offsets)] if offsets else [])
+    return Part(shard, asked, next_, end, size, lambda: [rows(offsets)] if offsets else [])
 
 
 class Logs:
@@ -85,10 +84,14 @@ class Logs:
 
 
 class AtOnce(LoopCrew):
-    """A crew without threads: functions run when they are called, Fetches after FETCH seconds, coroutines on the same loop."""
+    """A crew without threads: functions run when they are called, Fetches after FETCH seconds, coroutines on the same loop.
 
-    def __init__(self) -> None:
-        super().__init__(lambda work: FETCH if "fetch" in repr(work) else 0.0)
+    `takes`: seconds until a function runs whose name has this in it, as one that hangs for so long, and does its work then.
+    """
+
+    def __init__(self, takes: Mapping[str, float] | None = None) -> None:
+        slow = {"fetch": FETCH, **(takes or {})}
+        super().__init__(lambda work: next((seconds for name, seconds in slow.items() if name in repr(work)), 0.0))
 
 
 class Program:
@@ -191,6 +194,7 @@ class Scene:
         factory: Callable[[], AnyProcessor] | None = None,
         graveyard: DeadLetters | None = None,
         listener: AnyListener | None = None,
+        takes: Mapping[str, float] | None = None,
         **options: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -198,7 +202,7 @@ class Scene:
         self.logs = Logs()
         self.program = Program()
         self.options = Options(**{"fetch_interval": 0.5, **options})
-        self.processing = Processing(factory or self.program, self.logs, AtOnce(), self.options, graveyard, listener)
+        self.processing = Processing(factory or self.program, self.logs, AtOnce(takes), self.options, graveyard, listener)
         self.consumer = AsyncConsumer(
             self.coordinator,
             ME,

@@ -111,6 +111,19 @@ def raises(error: Exception) -> Answer:
     return answer
 
 
+def fails_once(offset: Offset) -> Callable[[Outputs, Record], Record]:
+    """A `select` that fails for this record when it is given first."""
+    failing = [offset]
+
+    def select(_: Outputs, record: Record) -> Record:
+        if record.offset in failing:
+            failing.remove(record.offset)
+            raise ValueError("not yet")
+        return record
+
+    return select
+
+
 def waits_for(event: Any) -> Answer:
     async def wait() -> None:
         await event.wait()

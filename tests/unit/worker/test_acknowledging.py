@@ -14,7 +14,7 @@ import pytest
 
 from shardherd.core.model.nouns import Phase
 from shardherd.testing.group import PlayedGroup
-from shardherd.worker import Ack, BadRecordError, Record, RecordProcessor
+from shardherd.worker import Ack, BadRecordError, Record, RecordProcessor, WorkerOptionError
 from tests.unit.worker.acknowledged import Graveyard, Kept
 from tests.unit.worker.scene import A, B, Logs, Scene, story
 from tests.unit.worker.test_worker import running, worker_of
@@ -35,6 +35,46 @@ def test_the_lowest_pending_offset_is_committed_every_two_seconds_and_not_with_e
         assert (scene.coordinator.checkpoints, 1.9 < took < 2.1) == ([(A, 1, 10)], True)
 
     story(body, factory=lambda: kept, save_interval=2.0)
+
+
+def test_a_record_that_is_processed_for_5_000_ms_delays_no_acknowledgement_of_another() -> None:
+    """In Storm one that was handled 5 ms after it was sent, at 33:891, was acknowledged at 38:895, as the spout slept."""
+    acknowledged: list[float] = []
+
+    class Sleeps(RecordProcessor):
+        async def process(self, record: Record, ack: Ack) -> None:
+            await asyncio.sleep(5.0 if record.offset else 0.005)
+            assert ack()
+            acknowledged.append(asyncio.get_running_loop().time())
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 2)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(scene.processing.picture().held and scene.processing.picture().held[0].in_hand))
+        begun = scene.loop.time()
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A, 1, 1)], within=1.0)
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A, 1, 1), (A, 1, 2)])
+        assert [round(each - begun, 1) for each in acknowledged] == [0.0, 5.0]
+
+    story(body, factory=Sleeps, save_interval=0.1)
+
+
+def test_what_is_done_is_saved_and_told_of_while_a_thread_has_the_next_record_in_hand() -> None:
+    goes_on = threading.Event()
+
+    class Blocks(RecordProcessor):
+        def process(self, record: Record, ack: Ack) -> None:
+            assert record.offset != 3 or goes_on.wait(60)
+            ack()
+
+    with PlayedGroup(shards=1) as group:
+        logs = Logs()
+        logs.append(group.shards[0], 5)
+        worker = worker_of(group, "played-0", Blocks, logs, save_interval=0.1)
+        with running(worker):
+            group.until("what is before it is durable", lambda: group.checkpoints() == {group.shards[0]: 3})
+            goes_on.set()
+            group.until("all is durable", lambda: group.checkpoints() == {group.shards[0]: 5})
 
 
 def test_a_record_that_failed_is_given_again_and_the_shard_waits_for_it() -> None:
@@ -107,6 +147,7 @@ def test_after_so_many_tries_a_record_goes_to_the_dead_letters_and_the_position_
         await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
         assert kept.given == [0, 1, 1, 1, 2]
         assert graves.buried == [(A, 1, "ValueError: no JSON", 3)]
+        assert scene.processing.counts.bad_records == {"dead-letter": 1}
 
     story(
         body,
@@ -130,6 +171,7 @@ def test_bad_records_are_passed_over_and_told_where_the_options_say_so(caplog: p
         scene.coordinator.assign((A, 1, 0))
         await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 4)])
         assert kept.given == [0, 1, 1, 2, 3, 3]
+        assert scene.processing.counts.bad_records == {"skipped": 2}
 
     story(body, factory=lambda: kept, tries=2, bad_records="skip", save_interval=1.0)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
@@ -147,6 +189,15 @@ def test_a_bad_record_ends_the_worker_where_the_options_say_so_and_what_is_befor
         assert scene.coordinator.checkpoints == [(A, 1, 1)]
 
     story(body, factory=lambda: kept, tries=1, bad_records="fail")
+
+
+def test_bad_records_are_no_option_for_a_processor_of_whole_batches() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.assign((A, 1, 0))
+        with pytest.raises(WorkerOptionError, match="bad_records is 'skip', and Recorder has its records in batches"):
+            await scene.ended()
+
+    story(body, tries=1, bad_records="skip")
 
 
 def test_a_position_that_does_not_move_is_told_with_the_record_that_holds_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -118,6 +118,24 @@ def test_a_timeout_fails_the_record_unless_something_stands_in_for_its_results()
     story(body, factory=lambda: lookup)
 
 
+def test_of_100_calls_without_an_order_one_that_takes_more_than_1_000_ms_fails_and_holds_up_nobody() -> None:
+    """The specification's example: unordered, a timeout of 1,000 ms, a capacity of 100."""
+    lookup = Lookup(ordered=False, slow={7})
+    lookup.timeout = 1.0
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 150)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(lookup.emitted) == 149)
+        assert (sorted(lookup.emitted), scene.processing.counts.failures) == ([*range(7), *range(8, 150)], {})
+        await scene.until(lambda: bool(scene.processing.counts.failures))
+        lookup.slow.clear()
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 150)])
+        assert (lookup.emitted[-1], lookup.called.count(7)) == (7, 2)
+
+    story(body, factory=lambda: lookup, max_pending=100, batch_size=200, save_interval=1.0)
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_record_that_is_called_for_again_after_its_time_takes_the_place_of_its_earlier_call(ordered: bool) -> None:
     lookup = Lookup(ordered, slow={0, 1})

@@ -13,7 +13,7 @@ from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import Offset
 from shardherd.testing.group import PlayedGroup
 from shardherd.worker import DatabaseOutput, Outputs, Record, ShardGrant
-from shardherd.worker.database_output import MovedPositionError
+from shardherd.worker.output import MovedPositionError
 from tests.unit.worker.scene import A, Logs
 from tests.unit.worker.test_worker import running, worker_of
 
@@ -95,6 +95,40 @@ def test_who_had_the_shard_before_is_fenced_once_the_new_holder_has_written(tmp_
     with pytest.raises(FencedEpochError, match="was written under epoch 4 already, and this consumer was given it under 3"):
         late.position(GRANT)
     assert rows(tmp_path / "db") == [0, 1]
+
+
+def test_a_topic_that_was_made_anew_is_written_from_where_its_group_begins_and_the_one_before_is_written_no_more(
+    tmp_path: Path,
+) -> None:
+    first, second = GRANT._replace(topic_id="before"), GRANT._replace(topic_id="after", epoch=4, start=0)
+    late, now = opened(tmp_path / "db"), opened(tmp_path / "db")
+    late.write_once(records(0, 1), first, None, 2)
+    assert now.position(second) == 0
+    with pytest.raises(MovedPositionError):
+        late.write_once(records(2), first, 2, 3)
+    with pytest.raises(FencedEpochError):
+        late.position(first)
+    now.write_once(records(0), second, 0, 1)
+    assert (now.position(second), now.position(second._replace(epoch=5)), rows(tmp_path / "db")) == (1, 1, [0, 0, 1])
+
+
+def test_whose_topic_id_is_not_known_means_the_topic_that_there_is(tmp_path: Path) -> None:
+    output = opened(tmp_path / "db")
+    output.write_once(records(0), GRANT, None, 1)
+    named = GRANT._replace(topic_id="now", epoch=4)
+    assert output.position(named) == 1
+    output.write_once(records(1), named, 1, 2)
+    assert output.position(GRANT._replace(epoch=5)) == 2
+    output.write_once(records(2), GRANT._replace(epoch=5), 2, 3)
+    assert output.position(GRANT._replace(topic_id="another", epoch=6, start=7)) == 7
+
+
+def test_who_was_given_a_topic_made_anew_and_has_not_written_yet_is_asked_again_without_harm(tmp_path: Path) -> None:
+    output, anew = opened(tmp_path / "db"), GRANT._replace(topic_id="after", epoch=4, start=5)
+    output.write_once(records(0, 1), GRANT._replace(topic_id="before"), None, 2)
+    assert [output.position(anew), opened(tmp_path / "db").position(anew)] == [5, 5]
+    with pytest.raises(FencedEpochError):
+        output.position(GRANT._replace(topic_id="before"))
 
 
 def test_a_worker_writes_each_record_once_though_its_batches_fail(tmp_path: Path) -> None:

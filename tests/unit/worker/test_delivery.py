@@ -9,10 +9,10 @@ from typing import Any
 from shardherd.core.model.nouns import Offset
 from shardherd.worker.delivery import MOMENT, Delivery
 from shardherd.worker.options import Options
-from shardherd.worker.records import Record, Records
+from shardherd.worker.records import Record, Records, Whole
 from tests.unit.spark.simulated import simulate
 from tests.unit.worker.acknowledged import Kept
-from tests.unit.worker.scene import A, table
+from tests.unit.worker.scene import A, rows
 
 
 class _Shard:
@@ -30,6 +30,8 @@ class _Shard:
 
 class _Hands:
     """Lends one batch. `taken` is called when it is taken, as another thread may do something just then."""
+
+    over = False
 
     def __init__(self, batch: Records, taken: Callable[[_Hands], object] = lambda _: None) -> None:
         self.turned = asyncio.Event()
@@ -61,6 +63,9 @@ class _Hands:
     def count(self, *, records: int, failures: int) -> None:
         self.counted = (self.counted[0] + records, self.counted[1] + failures)
 
+    def count_bad(self, outcome: str) -> None:
+        raise AssertionError("no record is bad here")
+
     async def ran(self, work: Callable[[], Any]) -> Any:
         return work()
 
@@ -72,7 +77,7 @@ class _Hands:
 
 def test_a_batch_that_is_stopped_before_its_first_record_is_given_out_is_not_passed() -> None:
     """The shard is wanted just when a thread decodes the batch."""
-    batch = Records(A, table([0, 1, 2]), 0, 3)
+    batch = Records(A, Whole(rows([0, 1, 2])), 0, 3)
 
     def wanted(hands: _Hands) -> None:
         hands.leaving = True
@@ -87,7 +92,7 @@ def test_a_batch_that_is_stopped_before_its_first_record_is_given_out_is_not_pas
 
 
 def test_a_batch_that_is_stopped_in_between_is_passed_up_to_the_first_record_that_was_not_given_out() -> None:
-    batch = Records(A, table([0, 1, 2]), 0, 3)
+    batch = Records(A, Whole(rows([0, 1, 2])), 0, 3)
 
     async def body() -> tuple[list[Offset], Offset]:
         hands = _Hands(batch)
@@ -110,7 +115,7 @@ def test_a_batch_that_is_stopped_in_between_is_passed_up_to_the_first_record_tha
 
 def test_an_acknowledgement_that_comes_while_the_last_position_is_saved_does_not_count() -> None:
     """It would say that the record is done, and the record were processed again."""
-    batch = Records(A, table([0, 1, 2]), 0, 3)
+    batch = Records(A, Whole(rows([0, 1, 2])), 0, 3)
 
     async def body() -> tuple[Offset, list[bool], tuple[int, int]]:
         kept, hands, late = Kept(), _Hands(batch), list[bool]()
@@ -130,8 +135,8 @@ def test_a_time_that_is_a_hair_ahead_is_waited_for_a_moment_and_not_in_a_circle(
     """A timer of no length ends at once, with the hair still ahead."""
 
     async def play() -> None:
-        delivery = Delivery(_Hands(Records(A, table([0]), 0, 1)), Kept(), None)
-        delivery._ledger.emit(0, a_record(), 0.0)
+        delivery = Delivery(_Hands(Records(A, Whole(rows([0])), 0, 1)), Kept(), None)
+        delivery._ledger.emit((0, 0), a_record(), 0.0)
         delivery._alarm_at = 120.00000000000001
         assert delivery._wake_in(120.0, failed=True) == MOMENT
 

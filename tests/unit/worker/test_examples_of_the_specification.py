@@ -209,6 +209,38 @@ def test_positions_are_committed_every_5_000_ms_and_stay_queued_after_a_commit_t
     story(body, save_interval=5.0, batch_size=1)
 
 
+# The registrar, and how many readers begin.
+
+
+@pytest.mark.parametrize(("interval", "sent"), [(0.0, [2, 4, 6, 8]), (5.0, [8])])
+def test_a_registry_flush_of_0_saves_each_batch_at_once_and_else_a_burst_is_saved_once(
+    interval: float, sent: list[int]
+) -> None:
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 8)
+        scene.program.takes = 0.5
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(scene.coordinator.checkpoints) and scene.coordinator.checkpoints[-1] == (A, 1, 8))
+        assert [offset for _, _, offset in scene.coordinator.checkpoints] == sent
+
+    story(body, save_interval=interval, batch_size=2)
+
+
+def test_no_more_readers_begin_at_once_than_their_limit_and_those_above_it_begin_later() -> None:
+    async def body(scene: Scene) -> None:
+        partitions = [ShardId(f"t/{number}") for number in range(7)]
+        scene.program.long = {"initialize": 3.0}
+        scene.coordinator.assign(*((shard, 1, 0) for shard in partitions))
+        began = scene.loop.time()
+        await scene.until(lambda: len(scene.program.calls) == len(partitions), within=60)
+        assert [call[0] for call in scene.program.calls] == ["initialize"] * 7
+        # Seven, at most three at once: the last one begins when the second three have.
+        assert scene.program.most_in == {"initialize": 3}
+        assert 6.0 <= scene.loop.time() - began < 7.0
+
+    story(body, threads=3)
+
+
 def test_revoke_finishes_one_record_and_commits_it() -> None:
     async def body(scene: Scene) -> None:
         scene.logs.append(A, MAX_POLL_RECORDS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.decoding import record_batches
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.worker.fetched import Part, batches
@@ -43,6 +44,24 @@ def test_shards_that_were_read_to_their_end_are_asked_for_on_connections_of_thei
     (part,) = fetcher.fetch({A: Wanted(5, 1)}, behind=False)
     assert (more.asked, ends.asked) == ([{A: 0}], [{A: 5}])
     assert (part.asked, part.next, part.end) == (5, 5, 5)
+
+
+def test_of_shards_without_news_nothing_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = list[ShardId]()
+
+    def scan(shard: ShardId, *data: Any, **more: Any) -> Any:
+        scanned.append(shard)
+        return whole_scan(shard, *data, **more)
+
+    whole_scan = record_batches.scan
+    monkeypatch.setattr(record_batches, "scan", scan)
+    brokers = FakeBrokers({A: [], B: log_of((7, 7))}, {A: 5, B: 8})
+    parts = fetcher_of(brokers).fetch({A: Wanted(5, 1), B: Wanted(7, 1)}, behind=False)
+    assert [(each.shard, each.asked, each.next, each.end, each.size > 0) for each in parts] == [
+        (A, 5, 5, 5, False),
+        (B, 7, 8, 8, True),
+    ]
+    assert scanned == [B]
 
 
 def test_batches_reach_over_gaps_and_what_has_no_record_is_one_of_none() -> None:

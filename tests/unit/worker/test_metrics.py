@@ -72,6 +72,16 @@ def test_what_fails_is_counted_by_its_method_and_shown_while_it_does() -> None:
     story(body)
 
 
+def test_bad_records_are_counted_by_what_became_of_them() -> None:
+    async def body(scene: Scene) -> None:
+        scene.processing.counts.bad("skipped")
+        scene.processing.counts.bad("truncated", 3)
+        found = {key[1:]: value for key, value in shown(scene).items() if key[0] == "shardherd_worker_bad_records_total"}
+        assert found == {("skipped",): 1, ("truncated",): 3}
+
+    story(body)
+
+
 def test_checkpoints_are_counted_by_their_results() -> None:
     async def body(scene: Scene) -> None:
         scene.logs.append(A, 10)

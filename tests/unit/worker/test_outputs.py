@@ -15,7 +15,7 @@ from shardherd.core.model.nouns import Offset, Phase
 from shardherd.worker import Output, Outputs, OutputsError, Record, TransactionalOutput
 from tests.unit.worker.acknowledged import Graveyard
 from tests.unit.worker.scene import A, B, Scene, story
-from tests.unit.worker.taken import Place, Table, output, outputs, raises, refuses, table_output, waits_for
+from tests.unit.worker.taken import Place, Table, fails_once, output, outputs, raises, refuses, table_output, waits_for
 
 AWAY = raises(ConnectionError("the sink is away"))
 
@@ -120,13 +120,7 @@ def test_what_is_filtered_is_acknowledged_with_what_is_sent_before_it() -> None:
 
 
 def test_a_select_that_fails_has_its_record_given_again() -> None:
-    place, failing = Place(), [2]
-
-    def select(self: Outputs, record: Record) -> Record:
-        if record.offset in failing:
-            failing.remove(record.offset)
-            raise ValueError("not yet")
-        return record
+    place = Place()
 
     async def body(scene: Scene) -> None:
         scene.logs.append(A, 4)
@@ -134,7 +128,30 @@ def test_a_select_that_fails_has_its_record_given_again() -> None:
         await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 4)])
         assert sorted(place.took) == [0, 1, 2, 3]
 
+    story(body, factory=outputs(output(place), select=fails_once(2)), save_interval=0.5)
+
+
+@pytest.mark.parametrize(
+    ("made", "name"), [(Record(7, None, None, 0, ()), "record 7"), (Record(0, None, None, 0, (), sub=2), "record 0, sub 2")]
+)
+def test_a_select_that_returns_another_place_fails_and_is_told_of_both(
+    made: Record, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, wrong = Place(), [made]
+
+    def select(self: Outputs, record: Record) -> Record:
+        return wrong.pop() if wrong else record
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 2)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 2)])
+        assert sorted(place.took) == [0, 1]
+
     story(body, factory=outputs(output(place), select=select), save_interval=0.5)
+    assert told(caplog) == [
+        f"record 0 failed, try 1: select must keep `offset` and `sub`: it was given record 0, and returned {name}"
+    ]
 
 
 def test_acks_are_delivered_in_batch_order_and_joined_and_each_once() -> None:
@@ -331,7 +348,56 @@ def test_what_was_sent_late_is_acknowledged_before_the_shard_goes() -> None:
     story(body, factory=outputs(output(place), batch_wait=60.0))
 
 
+def test_what_all_outputs_have_is_not_sent_again_though_its_acknowledgement_came_too_late() -> None:
+    place = Place(lambda _: asyncio.sleep(3.2))
+    told: list[Offset] = []
+
+    def tell(_: Outputs, records: Sequence[Record]) -> None:
+        told.extend(record.offset for record in records)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 7)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 7)])
+        assert scene.processing.counts.failures["process"] >= 5
+        assert (place.batches, told) == ([[0, 1, 2, 3, 4], [5, 6]], list(range(7)))
+
+    story(body, factory=outputs(output(place), acknowledged=tell), save_interval=0.5, ack_timeout=3.0)
+
+
 # Records that an output never takes.
+
+
+def test_a_record_that_was_refused_too_often_does_not_wait_for_a_later_one_that_select_failed_for() -> None:
+    graves, place = Graveyard(), Place(*[refuses(1)] * 3)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert (sorted(place.took), [offset for _, offset, *_ in graves.buried]) == ([0, 2, 3, 4], [1])
+
+    given = outputs(output(place), select=fails_once(3))
+    dead: dict[str, Any] = {"graveyard": graves, "tries": 3, "bad_records": "dead-letter", "dead_letters": "bad"}
+    story(body, factory=given, save_interval=0.5, **dead)
+
+
+def test_a_shard_that_is_wanted_back_does_not_wait_for_what_is_queued_behind_a_record_that_was_refused_too_often() -> None:
+    graves, place = Graveyard(), Place(*[refuses(1)] * 3)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(place.batches) == 2)
+        scene.coordinator.assign()
+        took = await scene.until(lambda: scene.coordinator.named == [])
+        assert (took < 3.0, place.batches, graves.buried) == (True, [[0, 1, 2, 3, 4], [1], [1]], [])
+        assert scene.coordinator.checkpoints == [(A, 1, 1)], (
+            "who has the shard next gets the record, and those behind it, again"
+        )
+
+    dead: dict[str, Any] = {"graveyard": graves, "tries": 3, "bad_records": "dead-letter", "dead_letters": "bad"}
+    story(body, factory=outputs(output(place)), revoke_timeout=60.0, **dead)
 
 
 def test_what_an_output_refused_too_often_goes_to_the_dead_letters_and_the_others_keep_it() -> None:
@@ -441,6 +507,24 @@ def test_at_most_once_the_position_is_durable_before_a_batch_is_sent_and_what_fa
         acknowledged.extend(record.offset for record in records)
 
     story(body, factory=outputs(output(place), guarantee="at-most-once", acknowledged=tell), save_interval=1000.0)
+
+
+def test_at_most_once_the_position_passes_the_last_record_of_a_batch_whose_order_is_not_that_of_offsets() -> None:
+    durable: list[bool] = []
+
+    async def body(scene: Scene) -> None:
+        def notes(offsets: list[Offset]) -> None:
+            durable.append(scene.coordinator.checkpoints[-1][2] > max(offsets))
+
+        place.answers = [notes] * 3
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(place.took) == 5)
+        assert (place.batches, durable) == ([[0, 2, 3, 4, 1]], [True])
+
+    place = Place()
+    given = outputs(output(place), guarantee="at-most-once", batch_size=5, batch_wait=2.0, select=fails_once(1))
+    story(body, factory=given, save_interval=1000.0, in_order=False)
 
 
 def test_at_most_once_nothing_is_sent_while_the_position_cannot_be_durable() -> None:

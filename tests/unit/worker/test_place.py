@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.security import Security
+from shardherd.source.kinesis.client import AccessKeys, StreamAccess
 from shardherd.source.security.environment import KafkaAccess
 from shardherd.worker import Options, WorkerOptionError
 from shardherd.worker.place import place
@@ -63,7 +65,10 @@ def test_what_is_given_wins_and_without_a_pod_the_host_is_the_consumer() -> None
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({}, "nobody has said where Kafka is: give bootstrap, or set SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"),
+        (
+            {},
+            "where Kafka is: give bootstrap, or set SHARDHERD_KAFKA_BOOTSTRAP_SERVERS; or SHARDHERD_KINESIS_STREAM for Kinesis",
+        ),
         ({"group": "clicks"}, "group must be namespace/name, not 'clicks'"),
         ({"kafka": {"group.id": "clicks"}}, "option kafka.group.id has no meaning here"),
         ({"kafka": {"isolation.level": "some"}}, "must be read_uncommitted or read_committed, not 'some'"),
@@ -72,6 +77,40 @@ def test_what_is_given_wins_and_without_a_pod_the_host_is_the_consumer() -> None
 def test_what_is_wrong_is_named_with_the_remedy(given: dict[str, object], why: str) -> None:
     with pytest.raises(InvalidRequestError, match=why):
         place({}, **given)  # type: ignore[arg-type]
+
+
+def test_in_a_pod_of_a_group_that_reads_kinesis_the_stream_is_there_in_the_place_of_kafka(tmp_path: Path) -> None:
+    (tmp_path / "accessKeyId").write_text("id\n")
+    (tmp_path / "secretAccessKey").write_text("secret\n")
+    stream = {"SHARDHERD_KINESIS_STREAM": "orders", "SHARDHERD_KINESIS_REGION": "eu-central-1"}
+    assert place(stream).kinesis == StreamAccess("orders", "eu-central-1")
+    keys = {"SHARDHERD_KINESIS_ENDPOINT": "https://kinesis.example", "SHARDHERD_KINESIS_CREDENTIALS": str(tmp_path)}
+    found = place(stream | keys).kinesis
+    assert found == StreamAccess("orders", "eu-central-1", "https://kinesis.example")
+    assert found.keys is not None
+    assert found.keys() == AccessKeys("id", "secret")
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        (
+            {"SHARDHERD_KINESIS_STREAM": "orders"},
+            "SHARDHERD_KINESIS_REGION is not set: .*SHARDHERD_KINESIS_STREAM names, orders",
+        ),
+        (
+            {
+                "SHARDHERD_KINESIS_STREAM": "orders",
+                "SHARDHERD_KINESIS_REGION": "eu-central-1",
+                "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+            },
+            "reads Kafka or Kinesis, not both: Kafka is at kafka:9092, and SHARDHERD_KINESIS_STREAM is orders",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_stream_is_named(environment: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        place(environment)
 
 
 @pytest.mark.parametrize(

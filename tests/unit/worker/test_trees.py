@@ -28,10 +28,10 @@ class Sentences(TreeProcessor):
     def process(self, record: Record, ack: Any) -> None:
         settle = ack._settle
 
-        def noted(offset: int, tries: int, reason: str | None, bad: bool) -> bool:
-            counts: bool = settle(offset, tries, reason, bad)
+        def noted(record: Record, tries: int, reason: str | None, bad: bool) -> bool:
+            counts: bool = settle(record, tries, reason, bad)
             if reason is None:
-                self.acked.append(offset)
+                self.acked.append(record.offset)
             return counts
 
         ack._settle = noted

@@ -101,6 +101,7 @@ class Catalogue:
         self._interests: list[Interest] = []
         self._looking = asyncio.Lock()
         self._last: Look | None = None
+        self._made_anew: dict[str, str] = {}
         self._took = 0.0
         self._begins: dict[Partition, int] = {}
         self._begins_taken = 0.0
@@ -199,25 +200,34 @@ class Catalogue:
 
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
         found = await _topics(wire, interests)
-        ids, leaders, leaderless = found.ids, found.leaders, found.leaderless
         taken = boot_time()
+        last = self._last if self._last is not None else Look(taken, frozenset())
+        # A broker names a new topic before it has put away the logs of the one before, and shows where those end until then. So
+        # what was seen last counts once more, as if this look had been taken a moment before.
+        made_anew = {name: each for name, each in found.ids.items() if last.topic_ids.get(name, each) != each}
+        of_before = frozenset(name for name, each in made_anew.items() if self._made_anew.get(name) != each)
+        ids = {topic: last.topic_ids[topic] if topic in of_before else topic_id for topic, topic_id in found.ids.items()}
+        leaders = {partition: node for partition, node in found.leaders.items() if partition[0] not in of_before}
+        leaderless = {partition for partition in found.leaderless if partition[0] not in of_before}
         begins = await self._begin_offsets(wire, leaders, ids)
         end_offsets = await _offsets(wire, leaders, LATEST, read_committed=self._read_committed)
-        last = self._last.extents if self._last is not None else {}
-        last_ids = self._last.topic_ids if self._last is not None else {}
         grown = self._grown(ids, taken)
         extents = {partition: Extent(begins[partition], end) for partition, end in end_offsets.items() if partition in begins}
         for partition in (leaders.keys() | leaderless) - extents.keys():
             # Another topic of the same name has nothing of the one before.
-            if partition in last and last_ids.get(partition[0]) == ids[partition[0]]:
-                extents[partition] = last[partition]
+            if partition in last.extents and last.topic_ids.get(partition[0]) == ids[partition[0]]:
+                extents[partition] = last.extents[partition]
             elif partition[0] in grown:
                 extents[partition] = Extent(0, 0)
         missing = frozenset((leaders.keys() | leaderless) - extents.keys())
+        missing |= {partition for partition in last.leaderless if partition[0] in of_before}
+        extents |= {partition: extent for partition, extent in last.extents.items() if partition[0] in of_before}
+        leaders |= {partition: node for partition, node in last.leaders.items() if partition[0] in of_before}
         refused = {topic: error.__name__ for topic, error in found.refused.items()}
+        # Only now: a look that failed has shown nothing.
+        self._made_anew = made_anew
         zones = {partition: found.racks.get(node, "") for partition, node in leaders.items()}
-        before = self._last.shards if self._last is not None else {}
-        return Look(taken, interests, ids, extents, refused, missing, leaders, _shards(extents, ids, zones, before))
+        return Look(taken, interests, ids, extents, refused, missing, leaders, _shards(extents, ids, zones, last.shards))
 
     def _grown(self, ids: Mapping[str, str], now: float) -> frozenset[str]:
         """The topics of which any partition that was not seen before is a new one."""

@@ -13,7 +13,7 @@ import gzip
 import json
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -72,13 +72,22 @@ class _Positions:
 
 
 class TableOffsetStore:
-    """OffsetStore on a PositionTable, for the shards of one stream. `interval` is in seconds."""
+    """OffsetStore on a PositionTable, for the shards of one stream. `interval` is in seconds, `now` monotonic seconds."""
 
-    def __init__(self, table: PositionTable, group: GroupIdentity, stream: str, *, interval: float = COMMIT_INTERVAL) -> None:
+    def __init__(
+        self,
+        table: PositionTable,
+        group: GroupIdentity,
+        stream: str,
+        *,
+        interval: float = COMMIT_INTERVAL,
+        now: Callable[[], float] = boot_time,
+    ) -> None:
         self._table = table
         self._group = group
         self._prefix = f"{stream}/"
         self._interval = interval
+        self._now = now
         self._writer = ""
         self._known: tuple[_Positions, str] | None = None
         """The table as we wrote it last, and its version; None if it has to be read."""
@@ -127,7 +136,7 @@ class TableOffsetStore:
                 if positions.writer != self._writer:
                     raise CommitFencedError(f"another coordinator has taken over the positions of group {self._group}")
                 made = positions.with_these(offsets, notes)
-                self._committed_at = boot_time()
+                self._committed_at = self._now()
                 try:
                     self._known = made, await self._save(made, version)
                 except OwnershipConflictError:
@@ -157,7 +166,7 @@ class TableOffsetStore:
         """Nothing to close: whoever made the table closes it."""
 
     async def _pause(self) -> None:
-        wait = self._committed_at + self._interval - boot_time()
+        wait = self._committed_at + self._interval - self._now()
         if wait > 0:
             await asyncio.sleep(wait)
 

@@ -1,18 +1,21 @@
 """The shards of one group's stream in Kinesis, with their parents. Called by the coordinator through `ShardSource`.
 
 Kinesis tells no end of an open shard: what is reported is what it surely reaches, as far as looks at the group's own positions
-have shown. So nothing counts records here; how old what is not read is, the records' times of arrival say.
+have shown. So nothing counts records here; how old what is not read is, the records' times of arrival say. Neither does it tell
+where an open shard begins now: a look at a position shows it where retention has all but surely deleted what followed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from shardherd.adapters.kinesis.stream import KinesisStream, Look
 from shardherd.core.model.nouns import KinesisSource, Offset, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
+from shardherd.source.kinesis.deleted import caught_up
 from shardherd.source.kinesis.listing import ListedShard
 
 T = TypeVar("T")
@@ -30,8 +33,16 @@ UNKNOWN = -1.0
 class KinesisShardSource:
     """ShardSource over a stream that groups share."""
 
-    def __init__(self, stream: KinesisStream, source: KinesisSource, leave: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        stream: KinesisStream,
+        source: KinesisSource,
+        leave: Callable[[], Awaitable[None]],
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._stream = stream
+        self._wall = wall
         self._name = source.name
         self._leave = leave
         self._closed = False
@@ -63,7 +74,7 @@ class KinesisShardSource:
         for at in range(0, len(wanted), TOGETHER):
             some = wanted[at : at + TOGETHER]
             answers = await asyncio.gather(
-                *(self._written_at(listed, positions[shard]) for shard, listed in some), return_exceptions=True
+                *(self._written_at(look, listed, positions[shard]) for shard, listed in some), return_exceptions=True
             )
             failures = [answer for answer in answers if isinstance(answer, BaseException)]
             for failure in failures:
@@ -106,6 +117,7 @@ class KinesisShardSource:
             open=listed.end is None,
             parents=tuple(self._shard(parent) for parent in listed.parents),
             source_id=look.stream.source_id,
+            oldest=self._stream.oldest.get(listed.id, 0),
         )
 
     async def _end(self, listed: ListedShard) -> Offset:
@@ -121,10 +133,12 @@ class KinesisShardSource:
         first = await self._stream.ask(lambda: self._stream.search.first_since(listed, timestamp))
         return await self._end(listed) if first is None else first
 
-    async def _written_at(self, listed: ListedShard, position: Offset) -> float | None:
+    async def _written_at(self, look: Look, listed: ListedShard, position: Offset) -> float | None:
         peek = await self._stream.ask(lambda: self._stream.search.peek(listed, position))
         if peek.first is not None:
             self._stream.reaches(listed.id, peek.first + 1)
+            if peek.gap and peek.arrived is not None and caught_up(peek.arrived, look.stream.retention, self._wall()):
+                self._stream.begins(listed.id, peek.first)
             return peek.arrived
         # Kinesis may answer with nothing although records follow.
         return None if peek.over or not peek.behind else UNKNOWN

@@ -49,6 +49,8 @@ class KinesisStream:
         self.search = Search(kinesis, Pace())
         self.reached: dict[str, int] = {}
         """How far each shard surely reaches, by its id, as far as any look showed."""
+        self.oldest: dict[str, int] = {}
+        """The oldest record left of shards of which a group has lost records, by their ids."""
         self._access = access
         self._threads = threads
         self._monotonic = monotonic
@@ -75,9 +77,11 @@ class KinesisStream:
                 stream = known.stream
             if known is not None and known.stream != stream and known.stream.source_id != stream.source_id:
                 self.reached.clear()
+                self.oldest.clear()
             self._look, self._listed_at = Look(stream, shards), now
             for gone in self.reached.keys() - shards.keys():
                 del self.reached[gone]
+                self.oldest.pop(gone, None)
                 self.search.forget(gone)
             return self._look
 
@@ -91,6 +95,10 @@ class KinesisStream:
             raise SourceUnavailableError(str(error)) from error
         self._failing = False
         return answer
+
+    def begins(self, shard: str, oldest: int) -> None:
+        """Retention has deleted what was before this record. It has been seen, too."""
+        self.oldest[shard] = max(oldest, self.oldest.get(shard, 0))
 
     def reaches(self, shard: str, end: int) -> None:
         """Something was seen below this position."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
@@ -57,13 +57,13 @@ PASSING = frozenset({409, 410, 429})
 PAGE = 50
 """Objects asked for at once: an answer is of some ten kilobytes an object, and takes five times as much once it is parsed."""
 
-_GROUPS = "/apis/shardherd.dev/v1alpha1"
+GROUPS = "/apis/shardherd.dev/v1alpha1"
 _COLLECTIONS = {
     SERVICE: ("/api/v1", "services"),
     STATEFUL_SET: ("/apis/apps/v1", "statefulsets"),
     BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
 }
-_LISTED = {GROUP: (_GROUPS, "consumergroups"), POD: ("/api/v1", "pods"), **_COLLECTIONS}
+_LISTED = {GROUP: (GROUPS, "consumergroups"), POD: ("/api/v1", "pods"), **_COLLECTIONS}
 _PARTS = {"stateful_set": STATEFUL_SET, "service": SERVICE, "budget": BUDGET}
 """The kinds of the parts of GroupObjects that bear the group's name."""
 
@@ -74,12 +74,20 @@ class KubernetesCluster:
     """Cluster, over the API server. The log of a driver that crashed is read once for each crash.
 
     With `cache`, which is fed from watches in `namespaces` (none named: in all), it reads from that where it is complete.
+    Of what it lists, only objects of namespaces that it `serves` are kept.
     """
 
-    def __init__(self, api: KubernetesApi, cache: ObjectCache | None = None, namespaces: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        cache: ObjectCache | None = None,
+        namespaces: Sequence[str] = (),
+        serves: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self._api = api
         self._cache = cache
         self._namespaces = tuple(namespaces)
+        self._serves = serves
         self._logs: dict[str, tuple[int, str]] = {}
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
@@ -90,7 +98,7 @@ class KubernetesCluster:
     async def knows_groups(self, namespaces: Sequence[str] = ()) -> bool:
         """Whether ConsumerGroups can be listed: their definition may be installed after the operator, and takes a moment."""
         for namespace in namespaces or ("",):
-            path = f"{_GROUPS}/namespaces/{namespace}/consumergroups" if namespace else f"{_GROUPS}/consumergroups"
+            path = f"{GROUPS}/namespaces/{namespace}/consumergroups" if namespace else f"{GROUPS}/consumergroups"
             if await self._unless_gone(self._call("GET", path, query={"limit": "1"}), {404}) is None:
                 return False
         return True
@@ -156,7 +164,8 @@ class KubernetesCluster:
         found: list[tuple[str, Manifest]] = []
         while True:
             answer = await self._call("GET", path, query=query)
-            found += [(kind, slim(kind, item)) for item in answer["items"]]
+            ours = (item for item in answer["items"] if self._serves(item["metadata"]["namespace"]))
+            found += [(kind, slim(kind, item)) for item in ours]
             more = answer["metadata"].get("continue")
             if not more:
                 return found
@@ -225,7 +234,7 @@ class KubernetesCluster:
             {"op": "test", "path": "/metadata/uid", "value": group.uid},
             {"op": "add", "path": "/status", "value": dict(status)},
         ]
-        path = f"{_GROUPS}/namespaces/{group.namespace}/consumergroups/{group.name}/status"
+        path = f"{GROUPS}/namespaces/{group.namespace}/consumergroups/{group.name}/status"
         query = {"fieldManager": f"{FIELD_MANAGER}-status"}
         key = (group.namespace, group.name)
         try:
@@ -325,14 +334,19 @@ class KubernetesCluster:
             raise
 
     async def _call(self, method: str, path: str, body: object = None, **options: Any) -> Any:
-        try:
-            return await self._api.acall(method, path, body, **options)
-        except ApiUnavailableError as error:
+        return await ask(self._api, method, path, body, **options)
+
+
+async def ask(api: KubernetesApi, method: str, path: str, body: object = None, **options: Any) -> Any:
+    """What the API server answers. Raises ClusterUnavailableError, ClusterRefusedError."""
+    try:
+        return await api.acall(method, path, body, **options)
+    except ApiUnavailableError as error:
+        raise ClusterUnavailableError(str(error)) from error
+    except ApiError as error:
+        if error.status in PASSING or error.status >= 500:
             raise ClusterUnavailableError(str(error)) from error
-        except ApiError as error:
-            if error.status in PASSING or error.status >= 500:
-                raise ClusterUnavailableError(str(error)) from error
-            raise ClusterRefusedError(str(error)) from error
+        raise ClusterRefusedError(str(error)) from error
 
 
 def _controlled_by(pod: Any, uid: str) -> bool:

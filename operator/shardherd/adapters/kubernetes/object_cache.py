@@ -32,11 +32,12 @@ def group_of(kind: str, body: Manifest) -> Key | None:
 
 @dataclass
 class _Entry:
-    """One group's objects by kind and name. `complete`: no object of the group is missing."""
+    """One group's objects by kind and name. `complete`: no object of the group is missing. `touched` began at `untouched`."""
 
+    untouched: int
+    touched: int
     objects: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     complete: bool = False
-    touched: int = 0
 
 
 class ObjectCache:
@@ -49,6 +50,12 @@ class ObjectCache:
         self._listed = False
         self._left: set[Key] = set()
         """Groups that went since everything was listed: what is left of them may be there still."""
+        self._joined: set[str] = set()
+        """Namespaces whose objects are shown since everything was listed: what they had before, nobody has shown."""
+        self._moved: set[str] = set()
+        """Namespaces whose objects began or ceased to be shown since a listing began."""
+        self._untouched = 0
+        """Above the numbers of all entries that are no more: no reading that began before fits to one that is made anew."""
 
     def __len__(self) -> int:
         """How many groups are known."""
@@ -63,7 +70,7 @@ class ObjectCache:
         key = group_of(kind, body)
         if key is None:
             return False
-        entry = self._entries.setdefault(key, _Entry())
+        entry = self._entry(key)
         entry.touched += 1
         name = body["metadata"]["name"]
         known = entry.objects.get((kind, name))
@@ -79,19 +86,20 @@ class ObjectCache:
             return False
         made = slim(kind, body)
         entry.objects[kind, name] = made
-        if kind == GROUP and entry.touched == 1 and self._listed and not (listed or self.relisted or key in self._left):
+        seen_first = entry.touched == entry.untouched + 1 and self._listed and not (listed or self.relisted)
+        if kind == GROUP and seen_first and key not in self._left and key[0] not in self._joined:
             # The watches have shown, or will show, every object of a new group.
             entry.complete = True
         return known is None or not _alike(known, made)
 
     def touched(self, key: Key) -> int:
         """A number that grows with every event of a group; to be asked before it is read from the API server."""
-        return self._entries.setdefault(key, _Entry()).touched
+        return self._entry(key).touched
 
     def fill(self, key: Key, found: GroupObjects | None, touched: int) -> None:
         """What the API server answered, slimmed, to a read begun when `touched` was the group's number. None: no such group."""
-        entry = self._entries.setdefault(key, _Entry())
-        if entry.touched != touched:
+        entry = self._entries.get(key)
+        if entry is None or entry.touched != touched:
             return  # something changed meanwhile, and which is newer is not known: it is read once more
         if found is None:
             self._entries.pop(key, None)
@@ -110,6 +118,7 @@ class ObjectCache:
         A group with an event meanwhile is left out, and read by itself.
         """
         before = {key: entry.touched for key, entry in self._entries.items()}
+        self._moved.clear()
 
         def listed(bodies: Iterable[tuple[str, Manifest]]) -> None:
             found: dict[Key, dict[tuple[str, str], Manifest]] = {}
@@ -118,18 +127,38 @@ class ObjectCache:
                 if key is not None:
                     found.setdefault(key, {})[kind, body["metadata"]["name"]] = body
             for key in [*found, *(key for key in self._entries if key not in found)]:
-                entry = self._entries.setdefault(key, _Entry())
-                if entry.touched == before.get(key, 0):
+                if key[0] in self._moved:
+                    continue
+                entry = self._entry(key)
+                if entry.touched == before.get(key, entry.untouched):
                     entry.objects = found.get(key, {})
                     entry.complete = True
             self._listed = True
             self._left.clear()
+            self._joined &= self._moved
 
         return listed
 
+    def joined(self, namespace: str) -> None:
+        """From now on the objects of this namespace are shown to us."""
+        self._joined.add(namespace)
+        self._moved.add(namespace)
+
+    def left(self, namespace: str) -> None:
+        """The objects of this namespace are not shown to us any more: nothing of them is kept."""
+        self._joined.discard(namespace)
+        self._moved.add(namespace)
+        for key in [key for key in self._entries if key[0] == namespace]:
+            self._untouched = max(self._untouched, self._entries.pop(key).touched + 1)
+        self._left = {key for key in self._left if key[0] != namespace}
+
     def invalidate(self, key: Key) -> None:
         """The group's entry may be wrong now, for example after a write of unknown outcome."""
-        self._entries.setdefault(key, _Entry()).complete = False
+        if (entry := self._entries.get(key)) is not None:
+            entry.complete = False
+
+    def _entry(self, key: Key) -> _Entry:
+        return self._entries.setdefault(key, _Entry(self._untouched, self._untouched))
 
     def invalidate_pod(self, namespace: str, name: str) -> None:
         """The same for the group of this pod."""

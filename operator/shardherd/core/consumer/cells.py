@@ -47,6 +47,7 @@ class Running:
     """A cell whose query runs, or may: the epochs under which it reads, and what it reads now, by reader.
 
     `begins` is where each shard stood when it was started, or joined; `logged` are the shards that Spark's log had then.
+    `untold` is up to where shards were handed out, as long as Spark has not said that so much is finished.
     """
 
     number: int
@@ -55,6 +56,7 @@ class Running:
     begins: dict[ShardId, Begin]
     logged: frozenset[ShardId] = frozenset()
     in_flight: dict[int, dict[ShardId, ReadRange]] = field(default_factory=dict)
+    untold: dict[ShardId, Offset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,9 @@ class CellLedger(Ledger[Grant]):
 
     def hand_out(self, cell: int, reader: int, ranges: Mapping[ShardId, ReadRange]) -> None:
         """This reader of the cell reads these ranges; what it has read before, it has finished."""
-        self._running[cell].in_flight[reader] = {shard: each for shard, each in ranges.items() if each.start < each.stop}
+        running = self._running[cell]
+        running.in_flight[reader] = {shard: each for shard, each in ranges.items() if each.start < each.stop}
+        running.untold |= {shard: each.stop for shard, each in running.in_flight[reader].items()}
         self.progress += 1
 
     def finished(self, cell: int, committed: Mapping[ShardId, Offset]) -> Mapping[ShardId, ReadRange]:
@@ -218,6 +222,7 @@ class CellLedger(Ledger[Grant]):
             over = {shard: each for shard, each in ranges.items() if committed.get(shard, 0) >= each.stop}
             ended |= over
             running.in_flight[reader] = {shard: each for shard, each in ranges.items() if shard not in over}
+        running.untold = {shard: stop for shard, stop in running.untold.items() if committed.get(shard, 0) < stop}
         self._mirror(running, committed)
         self.progress += 1
         return ended
@@ -270,6 +275,11 @@ class CellLedger(Ledger[Grant]):
             for ranges in running.in_flight.values()
             for shard, each in ranges.items()
         }
+
+    def untold(self, cell: int) -> bool:
+        """Whether something of this cell was handed out of which Spark has not told that it is finished, be it over by now."""
+        running = self._running.get(cell)
+        return running is not None and bool(running.untold)
 
     def positions(self) -> dict[ShardId, Offset]:
         """The end of what is finished of every shard that may be read."""

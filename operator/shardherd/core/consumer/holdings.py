@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from shardherd.core.consumer.ledger import Ledger
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import CheckpointOutcome, ConfirmedShard, ConsumerId, HeldShard, Offset, ShardId
@@ -20,7 +22,8 @@ class Grant:
 
     `done` is the next record after what is done, `durable` the coordinator's position. `turn` grows with each time it was
     taken in hand. `revoked`: it must be given up. `lost`: it is somebody else's, namely `successor`'s under `successor_epoch`
-    if the coordinator has said so (else None and 0).
+    if the coordinator has said so (else None and 0). `source_id`: of which shard of the source it was granted, empty where the
+    source has not said that.
     """
 
     shard: ShardId
@@ -34,6 +37,7 @@ class Grant:
     lost: bool = False
     successor: ConsumerId | None = None
     successor_epoch: int = 0
+    source_id: str = ""
 
 
 class Holdings(Ledger[Grant]):
@@ -114,7 +118,8 @@ class Holdings(Ledger[Grant]):
         if before is not None:
             before.successor, before.successor_epoch = self._consumer, each.owner_epoch
             self._lose(before)
-        return Grant(each.shard, each.owner_epoch, each.position, each.position, each.held_since_epoch)
+        source_id = "" if each.source_id is UNSET else each.source_id
+        return Grant(each.shard, each.owner_epoch, each.position, each.position, each.held_since_epoch, source_id=source_id)
 
     def _fenced(self, outcome: CheckpointOutcome) -> None:
         grant = self._give_up(outcome.shard)

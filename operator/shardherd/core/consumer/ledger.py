@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
+from msgspec import UNSET
+
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
@@ -40,13 +42,15 @@ class Ledger(ABC, Generic[G]):
     """The account of one run of a consumer. `progress` grows whenever it gets on.
 
     `dropped` counts the shards of which something was finished that is not durable when they became somebody else's, or ours
-    anew, or when the run was over for a consumer that takes shards in hand: it is read again.
+    anew, or when the run was over for a consumer that takes shards in hand: it is read again. `source_ids` are those under
+    which the shards that a heartbeat names were confirmed last, as far as the source has them.
     """
 
     def __init__(self) -> None:
         self.revision = 0
         self.paused = False
         self.ordered = False
+        self.source_ids: Mapping[ShardId, str] = {}
         self.dropped = 0
         self.progress = 0
         self._grants: dict[ShardId, G] = {}
@@ -68,6 +72,18 @@ class Ledger(ABC, Generic[G]):
             elif each.owner_epoch > self._given_up.get(shard, 0):
                 self.dropped += current is not None and current.done > max(current.durable, each.position)
                 self._grants[shard] = self._granted(each, current)
+        self._take_over_source_ids(confirmed)
+
+    def _take_over_source_ids(self, confirmed: Mapping[ShardId, ConfirmedShard]) -> None:
+        known = self.source_ids
+        told = {shard: each.source_id for shard, each in confirmed.items() if each.source_id is not UNSET}
+        news = any(known.get(shard) != source_id for shard, source_id in told.items())
+        gone = known.keys() - confirmed.keys()
+        if gone:
+            gone -= {each.shard for each in self.held()}
+        if news or gone:
+            # Another one: who was handed out records keeps those of then.
+            self.source_ids = {shard: each for shard, each in {**known, **told}.items() if shard not in gone}
 
     @abstractmethod
     def held(self) -> tuple[HeldShard, ...]:
@@ -95,6 +111,10 @@ class Ledger(ABC, Generic[G]):
     def readable_epochs(self) -> dict[ShardId, int]:
         """The shards that may be read, with the epochs of their grants, in order."""
         return {shard: grant.epoch for shard, grant in sorted(self._grants.items()) if not grant.revoked}
+
+    def epochs(self) -> dict[ShardId, int]:
+        """The shards that we hold, revoked ones too, with the epochs of their grants, in order."""
+        return {shard: grant.epoch for shard, grant in sorted(self._grants.items())}
 
     def leaving(self) -> bool:
         """Whether something not durable is to be given up, and is not read any more: saving it must not wait."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from shardherd.core.consumer.pending import FIRST_PAUSE, LAST_PAUSE
-from shardherd.core.model.nouns import Offset
+from shardherd.core.model.nouns import Offset, Place
 
 R = TypeVar("R")
 
@@ -22,17 +22,28 @@ ALMOST = 1e-6
 
 @dataclass(slots=True, eq=False)
 class Queued(Generic[R]):
-    """A record that outputs have still to take: those of the bits of `left`. `bad`: refused too often, and not sent any more.
-    `lost`: not all outputs have it, and it is finished all the same."""
+    """A record that outputs have still to take: those of the bits of `left`. `refusals`: how often, by the bit of who did.
+    `bad`: refused too often by one of them, and not sent any more. `lost`: not all have it, and it is finished all the same."""
 
-    offset: Offset
+    place: Place
     record: R
     size: int
     since: float
     left: int
-    refusals: int = 0
+    refusals: dict[int, int] | None = None
     bad: bool = False
     lost: bool = False
+
+    @property
+    def offset(self) -> Offset:
+        return self.place[0]
+
+    def refused_by(self, bit: int, limit: int) -> None:
+        """Once more; the `limit`th time makes it bad, unless that is 0."""
+        # Few are refused at all: the others need no dict.
+        counts = self.refusals = self.refusals or {}
+        counts[bit] = counts.get(bit, 0) + 1
+        self.bad = self.bad or (bool(limit) and counts[bit] >= limit)
 
 
 @dataclass(slots=True)
@@ -81,31 +92,37 @@ class OutputQueue(Generic[R]):
         self._batch_size, self._batch_wait = batch_size, batch_wait
         self._in_order = in_order
         self._lanes: list[_Lane[R]] = [_Lane(1 << output) for output in range(outputs)]
-        # In the order of offsets.
-        self._all: dict[Offset, Queued[R]] = {}
+        # In order.
+        self._all: dict[Place, Queued[R]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __contains__(self, offset: Offset) -> bool:
-        return offset in self._all
+    def __contains__(self, place: Place) -> bool:
+        return place in self._all
 
     @property
     def full(self) -> bool:
         """Whether nothing new should be added now. May be asked in any thread."""
         return len(self._all) >= self._most or (self.size >= self._most_bytes and bool(self._all))
 
+    @property
+    def held_by(self) -> Place | None:
+        """The first record that is bad, behind which none is finished; None if there is none."""
+        return next((each.place for each in self._all.values() if each.bad and each.left), None)
+
     def unfinished(self) -> tuple[Queued[R], ...]:
         """Everything in it, in order."""
         return tuple(self._all.values())
 
-    def add(self, offset: Offset, record: R, size: int, now: float, *, taken: Collection[int] = ()) -> bool:
+    def add(self, place: Place, record: R, size: int, now: float, *, taken: Collection[int] = ()) -> bool:
         """A new record, which these outputs have already. Whether somebody should look at what is to be sent now."""
-        if offset in self._all:
+        offset, _ = place
+        if place in self._all:
             raise ValueError(f"offset {offset} is in the queue already")
         left = sum(lane.bit for at, lane in enumerate(self._lanes) if at not in taken and offset >= lane.reached)
-        each = Queued(offset, record, size, now, left)
-        self._all[offset] = each
+        each = Queued(place, record, size, now, left)
+        self._all[place] = each
         self.size += size
         lengths = set()
         for lane in self._lanes:
@@ -115,14 +132,14 @@ class OutputQueue(Generic[R]):
         # The first one sets a timer, and a batch that is full ends it.
         return not left or self.flushing or self.full or bool(lengths & {1, self._batch_size})
 
-    def again(self, offset: Offset) -> None:
+    def again(self, place: Place) -> None:
         """It was given again: if it was bad, it is sent again to who did not take it."""
-        each = self._all[offset]
+        each = self._all[place]
         if each.bad:
-            each.bad, each.refusals = False, 0
+            each.bad, each.refusals = False, None
             for lane in self._lanes:
                 if lane.needs(each) and each not in (lane.out or ()):
-                    lane.rest = sorted({*lane.rest, each}, key=lambda queued: queued.offset)
+                    lane.rest = sorted({*lane.rest, each}, key=lambda queued: queued.place)
 
     def reach(self, output: int, position: Offset) -> None:
         """The output has everything below this position already."""
@@ -155,7 +172,7 @@ class OutputQueue(Generic[R]):
         lane = self._lanes[output]
         return None if lane.out is not None else self._due_in(lane, now)
 
-    def settle(self, output: int, refused: Collection[Offset], now: float, *, limit: int = 0) -> list[Queued[R]]:
+    def settle(self, output: int, refused: Collection[Place], now: float, *, limit: int = 0) -> list[Queued[R]]:
         """The output took its batch but for these records. Returns those of them that it refused for the `limit`th time.
 
         They are bad, and not sent any more before `again`. Raises ValueError for a batch that was settled before.
@@ -165,11 +182,10 @@ class OutputQueue(Generic[R]):
         bad: list[Queued[R]] = []
         rest: list[Queued[R]] = []
         for each in batch:
-            if each.offset not in refused:
+            if each.place not in refused:
                 each.left &= ~lane.bit
-            elif each.offset in self._all:
-                each.refusals += 1
-                each.bad = bool(limit) and each.refusals >= limit
+            elif each.place in self._all:
+                each.refused_by(lane.bit, limit)
                 (bad if each.bad else rest).append(each)
         self._back(lane, rest, now)
         return bad
@@ -181,9 +197,9 @@ class OutputQueue(Generic[R]):
         self._back(lane, batch, now)
         return lane.due - now
 
-    def drop(self, offset: Offset) -> None:
+    def drop(self, place: Place) -> None:
         """It is not to be taken by anybody any more."""
-        if (each := self._all.get(offset)) is not None:
+        if (each := self._all.get(place)) is not None:
             each.left, each.lost = 0, True
 
     def finished(self) -> list[Queued[R]]:
@@ -194,7 +210,7 @@ class OutputQueue(Generic[R]):
                 break
             found.append(each)
         for each in found:
-            del self._all[each.offset]
+            del self._all[each.place]
             self.size -= each.size
         return found
 
@@ -220,7 +236,7 @@ class OutputQueue(Generic[R]):
 
     def _back(self, lane: _Lane[R], rest: list[Queued[R]], now: float) -> None:
         if rest or lane.down:
-            lane.rest = sorted((*lane.rest, *rest), key=lambda each: each.offset)
+            lane.rest = sorted((*lane.rest, *rest), key=lambda each: each.place)
             lane.failures += 1
             lane.due = now + min(LAST_PAUSE, FIRST_PAUSE * 2 ** min(lane.failures - 1, 30))
         lane.tidy()

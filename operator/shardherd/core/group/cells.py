@@ -40,6 +40,12 @@ def may_take(state: State, shard: ShardId, consumer: ConsumerId) -> bool:
     )
 
 
+def holder(state: State, shard: ShardId) -> ConsumerId | None:
+    """Who holds this shard's cell, as far as one does; of several, any of them."""
+    holders = (state.shards[mate].holder for mate in mates(state, shard))
+    return next((each for each in holders if each is not None), None)
+
+
 def held_in_parts(state: State, shard: ShardId) -> bool:
     """Whether several consumers hold shards of this shard's cell: they do by claims alone, when the ownership was lost."""
     holders = {state.shards[mate].holder for mate in mates(state, shard)}

@@ -231,8 +231,8 @@ def _commit_starts(state: State, now: float) -> None:
                 if record.start <= info.begin:
                     # Only there whoever read it before would lose nothing if it were not believed.
                     begun.add(shard)
-    claimable = state.record.rebuilding or rebuild.may_begin(state, now)
-    state.put_clocks(begun=state.clocks.begun | begun if claimable else frozenset())
+    if begun and rebuild.may_begin(state, now):
+        state.put_clocks(begun=state.clocks.begun | begun)
     if state.clocks.unnoted:
         for shard, position in positions.refreshable(state, sorted(state.clocks.unnoted)).items():
             state.put_in_flight(shard, InFlight(position))
@@ -257,7 +257,7 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
             continue
         known = positions.get(shard)
         position = info.end if known is None else known
-        if position < info.begin or (known is None and record.started and shard not in state.in_flight):
+        if info.has_lost(position) or (known is None and record.started and shard not in state.in_flight):
             # What is lost is not asked about where it is noticed: a holder that is well saves it again at once.
             unreadable.append(shard)
         if (

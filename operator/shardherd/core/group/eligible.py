@@ -6,7 +6,7 @@ Asked by the rebalance and by releases. Changes nothing.
 from __future__ import annotations
 
 from shardherd.core.group import cells
-from shardherd.core.group.grants import blocked, checkpoint_lost, movable
+from shardherd.core.group.grants import blocked, checkpoint_lost, is_away, movable
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import State
 from shardherd.core.model.gauges import Stage
@@ -52,8 +52,12 @@ def scarce(state: State) -> bool:
 
 
 def may_join_its_cell(state: State, consumer: ConsumerId) -> bool:
-    """Whether who has a cell may be given another shard of it: also above low, as nobody else may."""
-    return _could_receive(state, consumer) and state.sessions[consumer].stage in (Stage.BELOW, Stage.LOW)
+    """Whether who has a cell may be given another shard of it, as nobody else may.
+
+    Also above low, and while it is to be emptied and the cell cannot move. Not once it drains: the cell is soon another's.
+    """
+    session = state.sessions.get(consumer)
+    return session is not None and session.available and session.stage in (Stage.BELOW, Stage.LOW)
 
 
 def may_take_over(state: State) -> bool:
@@ -71,7 +75,7 @@ def may_be_next(state: State, consumer: ConsumerId) -> bool:
 
 def _could_receive(state: State, consumer: ConsumerId) -> bool:
     session = state.sessions.get(consumer)
-    return session is not None and session.heard and session.ready and not _takes_nothing(state, consumer)
+    return session is not None and session.available and not _takes_nothing(state, consumer)
 
 
 def _has_room(state: State, consumer: ConsumerId) -> bool:
@@ -80,11 +84,24 @@ def _has_room(state: State, consumer: ConsumerId) -> bool:
 
 
 def _some_below_low(state: State) -> bool:
-    return any(session.stage is Stage.BELOW and _could_receive(state, each) for each, session in state.sessions.items())
+    return any(not _takes_nothing(state, consumer) for consumer in state.below_low)
 
 
 def _takes_nothing(state: State, consumer: ConsumerId) -> bool:
     return consumer in state.spec.cordoned or is_draining(state, consumer)
+
+
+def stays(state: State, record: ShardRecord) -> bool:
+    """Whether something of this shard's cell that the same run holds keeps the whole cell with it.
+
+    It is away, and still named since what was read of it cannot be saved; or its checkpoint is lost.
+    """
+    session = None if record.holder is None else state.sessions.get(record.holder)
+    if session is None:
+        return False
+    rows = (state.shards[mate] for mate in cells.mates(state, record.shard) if mate != record.shard)
+    same_run = (row for row in rows if (row.holder, row.incarnation) == (record.holder, record.incarnation))
+    return any(checkpoint_lost(state, row) or (is_away(state, row.shard) and row.shard in session.named) for row in same_run)
 
 
 def receivers(state: State) -> list[ConsumerId]:

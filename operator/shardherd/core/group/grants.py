@@ -40,8 +40,8 @@ def is_away(state: State, shard: ShardId) -> bool:
 def checkpoint_lost(state: State, record: ShardRecord) -> bool:
     """Whether this shard once had a durable position and has none now, or one that cannot be right.
 
-    That is one below what can still be read, or below a copy of it: only a forced checkpoint goes back, and it takes the copy
-    along.
+    That is one behind which records are gone, or one below a copy of it: only a forced checkpoint goes back, and it takes the
+    copy along.
     """
     position = state.positions.get(record.shard)
     if position is None:
@@ -58,7 +58,7 @@ def may_be_read(state: State, shard: ShardId, position: Offset) -> bool:
 
 
 def _cannot_be_right(state: State, shard: ShardId, position: Offset, info: ShardInfo | None) -> bool:
-    return (info is not None and position < info.begin) or position < state.clocks.copies.get(shard, 0)
+    return (info is not None and info.has_lost(position)) or position < state.clocks.copies.get(shard, 0)
 
 
 def lost_checkpoints(state: State) -> list[ShardId]:
@@ -72,7 +72,7 @@ def lost_checkpoints(state: State) -> list[ShardId]:
                 lost.append(shard)
             continue
         info = infos.get(shard)
-        if (info is not None and position < info.begin) or (copies and position < copies.get(shard, 0)):
+        if (info is not None and info.has_lost(position)) or (copies and position < copies.get(shard, 0)):
             lost.append(shard)
     return lost
 

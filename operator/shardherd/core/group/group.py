@@ -175,6 +175,14 @@ class Group:
         self._decided = []
         self._deadline_known = self._nothing_new = False
 
+    def note_life(self, heartbeat: Heartbeat, at: float) -> None:
+        """A heartbeat was decided at this time of the group, and taken back, as its consequences cannot be stored.
+
+        That its consumer lives was true all the same: it is expired no earlier for it. Nothing else that it said counts.
+        """
+        self._state.begin()
+        heartbeats.note_life(self._state, heartbeat, at)
+
     def next_deadline(self) -> float | None:
         """When a Tick is due at the latest, on the caller's clock; None while nothing can time out.
 

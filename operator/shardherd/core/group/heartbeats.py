@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType, structs
 
 from shardherd.core.group import balance, cells, counted, eligible, grants, liveness, rebuild, resets, watermarks
 from shardherd.core.group.records import Session, ShardRecord
@@ -32,6 +32,7 @@ from shardherd.core.model.nouns import (
     Heartbeat,
     HeartbeatReply,
     HeldShard,
+    Offset,
     Phase,
     ShardState,
 )
@@ -84,6 +85,15 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     _want_rebalance(state, request, received, expected, was_draining, unheard)
 
 
+def note_life(state: State, request: Heartbeat, now: float) -> None:
+    """The run that may hold shards under this name was heard, unless this heartbeat was overtaken by a later one."""
+    session = state.sessions.get(request.consumer)
+    if session is None or not liveness.is_current(state, request.consumer, request.incarnation):
+        return
+    if request.seq > session.seq and now > session.last_heard:
+        state.put_session(request.consumer, structs.replace(session, last_heard=now))
+
+
 def reply(state: State, request: Heartbeat) -> HeartbeatReply:
     """What this consumer may read, as of now."""
     settings = state.spec.settings
@@ -120,10 +130,14 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
         if not grants.may_be_read(state, shard, position):
             continue
         if not in_cells:
-            found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
+            found.append(_confirmed(row, position, UNSET))
         elif not cells.is_lost(state, shard):
-            found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position, row.start))
+            found.append(_confirmed(row, position, row.start))
     return tuple(found)
+
+
+def _confirmed(row: ShardRecord, position: Offset, start: Offset | UnsetType) -> ConfirmedShard:
+    return ConfirmedShard(row.shard, row.owner_epoch, row.held_since_epoch, position, start, row.source_id or UNSET)
 
 
 def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
@@ -144,9 +158,10 @@ def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
 def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
 
-    It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for. Not while it is
-    found out who holds what: that epoch may be one that another consumer was granted, and still claims. What it gave up of a
-    cell because it cannot be read is nobody's: as long as it were somebody's, the rest of the cell could not move.
+    It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for, or they are of a
+    cell that stays with it: nobody else could be given them. Not while it is found out who holds what: that epoch may be one
+    that another consumer was granted, and still claims. What it gave up of a cell because it cannot be read is nobody's: as
+    long as it were somebody's, the rest of the cell could not move.
     """
     if state.record.rebuilding or resets.discards(state):
         return
@@ -163,7 +178,9 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
             continue
         if grants.is_away(state, shard):
             continue
-        if eligible.gives_up(state, consumer):
+        if not session.draining and eligible.stays(state, row):
+            grants.regrant(state, row, now)
+        elif eligible.gives_up(state, consumer):
             grants.reclaim(state, row, now)
             grants.want_rebalance(state, CONSUMER_DRAINING)
         elif not eligible.is_draining(state, consumer):

@@ -6,10 +6,11 @@ shards as the assignor allows; a transfer under way is not called off for a bett
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shardherd.core.assignors import Delta
-from shardherd.core.group import balance, cells, counted, eligible, grants, heartbeats
+from shardherd.core.group import balance, cells, counted, eligible, grants, heartbeats, liveness
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, REBALANCED, TRANSFER_ENDED
@@ -35,6 +36,7 @@ class _Steps:
 def rebalance(state: State, now: float) -> None:
     """Take the steps that are due and possible now."""
     counted.returned(state)
+    _keep_cells(state, _unsaved(state), now)
     if not state.clocks.due:
         return
     if grants.blocked(state):
@@ -42,6 +44,7 @@ def rebalance(state: State, now: float) -> None:
         return
     if not state.infos or _must_wait(state, now):
         return
+    _keep_cells(state, _lost_on_the_way(state), now)
     reason = state.clocks.due
     state.put_clocks(due="", replan=False, assign_at=None)
     if reason == CONSUMER_JOINED:
@@ -93,6 +96,7 @@ def _take_steps(state: State, now: float) -> _Steps:
     steps = _Steps()
     problem = balance.problem(state, consumers)
     counted.note(state, problem)
+    _join_what_stays(state, steps, now)
     if not consumers:
         return steps
     delta = Delta.of(problem, balance.target(state, problem, now))
@@ -101,6 +105,21 @@ def _take_steps(state: State, now: float) -> _Steps:
     # Whoever only keeps what it holds counts no more once it has given that up: Range and RoundRobin divide by their number.
     steps.again = steps.again or any(_gives_up_all(state, consumer) for consumer in consumers)
     return steps
+
+
+def _join_what_stays(state: State, steps: _Steps, now: float) -> None:
+    """Free shards of cells of which something cannot move, and which the assignor was not asked about: their holder has them.
+
+    Something that is away and cannot be saved keeps its cell where it is for up to `forget_after`. What else there is of the
+    cell, and comes to be of it, is read meanwhile.
+    """
+    if not state.spec.settings.cells:
+        return
+    rows = (state.shards[shard] for shard in sorted(state.clocks.left_out, key=shard_key))
+    for record in (row for row in rows if row.state is ShardState.NOT_ALLOC and grants.grantable(state, row)):
+        consumer = cells.holder(state, record.shard)
+        if consumer is not None and eligible.present(state, consumer) and _may_join(state, record.shard, consumer):
+            _grant(state, record, consumer, steps, now)
 
 
 def _gives_up_all(state: State, consumer: ConsumerId) -> bool:
@@ -115,9 +134,7 @@ def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps
     if record.state is ShardState.NOT_ALLOC and not _may_join(state, record.shard, consumer):
         steps.waits = True
     elif record.state is ShardState.NOT_ALLOC:
-        grants.grant(state, record, consumer, now)
-        steps.granted += 1
-        steps.moved += record.last_holder not in (None, consumer)
+        _grant(state, record, consumer, steps, now)
     elif record.state is ShardState.ALREADY_ALLOC:
         grants.revoke(state, record, consumer, now)
         steps.revoked += 1
@@ -128,6 +145,12 @@ def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps
     else:
         grants.redirect(state, record, consumer)
         steps.revoked += 1
+
+
+def _grant(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps, now: float) -> None:
+    grants.grant(state, record, consumer, now)
+    steps.granted += 1
+    steps.moved += record.last_holder not in (None, consumer)
 
 
 def _may_join(state: State, shard: ShardId, consumer: ConsumerId) -> bool:
@@ -146,6 +169,46 @@ def _keep_orphaned_transfers(state: State, now: float) -> bool:
         for shard in sorted(state.incoming[consumer], key=shard_key):
             kept = _keep(state, shard, now) or kept
     return kept
+
+
+def _keep_cells(state: State, cannot_move: Iterable[ShardId], now: float) -> None:
+    """Row 6 back to the holder, for the cells of these shards: the rest of them is read by nobody before the whole can move."""
+    for shard in sorted(cannot_move, key=shard_key):
+        holder = state.shards[shard].holder
+        for mate in cells.mates(state, shard):
+            row = state.shards[mate]
+            if row.state is ShardState.TRANSFER and row.holder == holder:
+                grants.keep(state, row, now)
+                grants.want_rebalance(state, TRANSFER_ENDED)
+
+
+def _unsaved(state: State) -> list[ShardId]:
+    """Shards of cells, in transfer and away, that their holders name still though they know of it.
+
+    They have read of them what they can save nowhere, so they name them for up to `forget_after`.
+    """
+    away = state.clocks.away
+    if not state.spec.settings.cells or not away:
+        return []
+    rows = (state.shards[shard] for moving in state.moving.values() for shard in moving.keys() & away.keys())
+    return [row.shard for row in rows if _may_be_kept(state, row) and _is_still_named(state, row)]
+
+
+def _is_still_named(state: State, row: ShardRecord) -> bool:
+    session = state.sessions[row.holder] if row.holder is not None else None
+    return session is not None and session.heard and session.revision >= row.revision and row.shard in session.named
+
+
+def _lost_on_the_way(state: State) -> list[ShardId]:
+    """Shards of cells, in transfer, whose checkpoint is lost: they move no more before somebody says where to read on."""
+    if not state.spec.settings.cells:
+        return []
+    rows = (state.shards[shard] for moving in state.moving.values() for shard in moving)
+    return [row.shard for row in rows if grants.checkpoint_lost(state, row) and _may_be_kept(state, row)]
+
+
+def _may_be_kept(state: State, row: ShardRecord) -> bool:
+    return row.holder is not None and row.incarnation is not None and liveness.is_current(state, row.holder, row.incarnation)
 
 
 def _keep(state: State, shard: ShardId, now: float) -> bool:

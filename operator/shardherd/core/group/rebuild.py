@@ -154,6 +154,12 @@ def end_if_due(state: State, now: float) -> None:
     grants.want_rebalance(state, OWNERSHIP_REBUILT)
 
 
+def forget_begun(state: State, now: float) -> None:
+    """No shard can be claimed any more: nobody asks which ones were begun."""
+    if state.clocks.begun and not state.record.rebuilding and not may_begin(state, now):
+        state.put_clocks(begun=frozenset())
+
+
 def _find_generation(state: State, notes: Mapping[ShardId, Note]) -> None:
     """Which state of its cells was in use when these positions were committed: what was discarded stays so."""
     found = max((note.generation for note in notes.values()), default=0)

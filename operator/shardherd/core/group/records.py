@@ -125,6 +125,11 @@ class Session(msgspec.Struct, frozen=True):
     resumed_at: float = float("-inf")
     failing: tuple[FailingCell, ...] = ()
 
+    @property
+    def available(self) -> bool:
+        """Whether it can take shards, as far as it says itself: this coordinator has heard it, and it is warm and stays."""
+        return self.heard and self.ready and not self.draining
+
 
 class InFlight(NamedTuple):
     """A position whose commit is under way. Until its outcome is known the shard's ownership does not change.

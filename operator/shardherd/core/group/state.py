@@ -29,6 +29,7 @@ from shardherd.core.group.journal import (
 )
 from shardherd.core.group.rates import Rates
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
+from shardherd.core.model.gauges import Stage
 from shardherd.core.model.naming import cell, shard_key
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
 
@@ -80,6 +81,8 @@ class State:
         self.moving: dict[ConsumerId, dict[ShardId, None]] = {}
         self.incoming: dict[ConsumerId, dict[ShardId, None]] = {}
         self.children: dict[ShardId, tuple[ShardId, ...]] = {}
+        self.below_low: dict[ConsumerId, None] = {}
+        """Whose session is available and below low. Every heartbeat asks whether there is such a consumer."""
         self.unsettled = True
         """Whether shards may be held by a run that is not the current one: nothing of it has changed since there were none."""
         self.restored_at: float = 0.0
@@ -284,6 +287,8 @@ class State:
             rows[key] = after
         if table is SHARDS:
             self._index(before, after)
+        elif table is SESSIONS:
+            self._index_session(key, after)
         elif table is CONSUMERS:
             self.unsettled = True
         elif key == "spec":
@@ -319,6 +324,12 @@ class State:
             self._order = self._interned = self._cells = None
         if before is None or after is None or before.parents != after.parents:
             self._index_parents(before, after)
+
+    def _index_session(self, consumer: ConsumerId, after: Session | None) -> None:
+        if after is not None and after.available and after.stage is Stage.BELOW:
+            self.below_low[consumer] = None
+        else:
+            self.below_low.pop(consumer, None)
 
     def _index_parents(self, before: ShardRecord | None, after: ShardRecord | None) -> None:
         if before is not None:

@@ -43,6 +43,7 @@ def tick(state: State, now: float) -> None:
                 writing = state.sessions[consumer].phase is Phase.WRITING
                 _end(state, consumer, EndReason.SINK_TIMEOUT if writing else reason)
     rebuild.end_if_due(state, now)
+    rebuild.forget_begun(state, now)
     liveness.forget_superseded(state, now)
     state.put_clocks(ticked_at=now)
 

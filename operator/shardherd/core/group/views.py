@@ -84,7 +84,8 @@ def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[Sha
         age = now - record.since
         begin = end = lag = None
         if info is not None and not counts:
-            begin, end = info.begin, None if info.open else info.end
+            lost = position is not None and info.has_lost(position)
+            begin, end = info.oldest if lost else info.begin, None if info.open else info.end
         elif info is not None:
             begin, end = info.begin, info.end
             if position is not None or not record.started:

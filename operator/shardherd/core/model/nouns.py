@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, NamedTuple, NewType
+from typing import ClassVar, NamedTuple, NewType, TypeAlias
 
 from msgspec import UNSET, UnsetType, field
 
@@ -32,6 +32,9 @@ ConsumerId = NewType("ConsumerId", Name)
 
 Offset = Position
 """A position in a shard: always the next record to read. An integer of any size: see `positions`."""
+
+Place: TypeAlias = tuple[Offset, int]
+"""An offset, and which of its records: Kinesis has several under one, which are numbered from 0 on; else it is 0."""
 
 
 class ShardState(StrEnum):
@@ -64,7 +67,9 @@ class ShardInfo(NamedTuple):
     `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
     to it any more. `parents` are the shards whose data comes before it; `source_id` changes when a shard of the same name is
     another one (Kafka's topic id). `zone` is where it is read from (the rack of its leader), empty where unknown. `size` is how
-    many bytes it has between `begin` and `end`, None where that was not asked or is not known.
+    many bytes it has between `begin` and `end`, None where that was not asked or is not known. `oldest` is for a source
+    that does not tell where a shard begins now, as Kinesis: the first record that is left, if it is known that others before it
+    are gone, or else 0. `begin` itself is a good position all the same: from there what is left is read.
     """
 
     shard: ShardId
@@ -75,6 +80,11 @@ class ShardInfo(NamedTuple):
     source_id: str = ""
     zone: str = ""
     size: int | None = None
+    oldest: Offset = 0
+
+    def has_lost(self, position: Offset) -> bool:
+        """Whether records that follow this position are gone."""
+        return position < self.begin or self.begin < position < self.oldest
 
 
 class Zones(StrEnum):
@@ -210,6 +220,8 @@ class ConfirmedShard(Message, frozen=True):
 
     `start` is told in groups with cells only: the position at which the state of the present generation begins. A shard whose
     position is above it has state.
+
+    `source_id` is of which shard of the source the position is, as in `ShardInfo`; absent where the source does not say.
     """
 
     shard: ShardId
@@ -217,6 +229,7 @@ class ConfirmedShard(Message, frozen=True):
     held_since_epoch: Natural
     position: Offset
     start: Offset | UnsetType = UNSET
+    source_id: str | UnsetType = UNSET
 
 
 class HeartbeatReply(Message, frozen=True):

@@ -132,7 +132,8 @@ class Trouble:
 class ConsumerPod:
     """A driver's pod. `current` tells whether it was made from what is declared now, `cordoned` whether its label asks that it
     holds no shards, `running` whether the driver's container runs, `answers` whether its last probe by the kubelet did well:
-    of a node that is silent the control plane says that its pods are not ready.
+    of a node that is silent the control plane says that its pods are not ready. `foreign`: it calls an operator that served the
+    group before, and cannot be told of this one.
     """
 
     name: ConsumerId
@@ -145,6 +146,7 @@ class ConsumerPod:
     cordoned: bool = False
     running: bool = False
     answers: bool = False
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,17 +257,21 @@ def _roll_back(_observation: Observation, course: Course) -> Iterable[Action]:
 
 
 def _replace_outdated(observation: Observation, course: Course) -> Iterable[Action]:
-    """Pods made from an older declaration: those that are not ready at once, the others as the rollout says."""
+    """Pods made from an older declaration: those that are not ready at once, the others as the rollout says.
+
+    At once, too, those that call another operator: none of them can drain, or checkpoint what it reads meanwhile.
+    """
     existing = observation.stateful_set
     if existing is None or not existing.current or observation.taken or course.rolling.back:
         return
     stuck = [
         pod
         for pod in observation.consumers
-        if pod.ordinal < course.scale.desired and not pod.current and not pod.deleting and not pod.ready
+        if pod.ordinal < course.scale.desired and not pod.current and not pod.deleting and (pod.foreign or not pod.ready)
     ]
     for pod in stuck:
-        yield DeletePod(pod.name, pod.uid, "it is not ready and was made from an older declaration")
+        why = "it calls an operator that does not serve its group any more"
+        yield DeletePod(pod.name, pod.uid, why if pod.foreign else "it is not ready and was made from an older declaration")
     if course.rolling.replace is not None:
         yield DeletePod(course.rolling.replace.name, course.rolling.replace.uid, "it was made from an older declaration")
 

@@ -66,7 +66,7 @@ def rolling(observation: Observation, scale: Scale) -> Rolling:
     upcoming = _next(observation, scale, staying)
     drains = upcoming is not None and _drains_first(observation, upcoming)
     in_place = declared.rollout.strategy is RolloutStrategy.IN_PLACE
-    going = set() if in_place else {pod.name for pod in staying if pod.deleting and not pod.current}
+    going = set() if in_place else {pod.name for pod in staying if pod.deleting and not pod.current and not pod.foreign}
     return Rolling(
         state=state,
         target=target,
@@ -127,7 +127,7 @@ def _next(observation: Observation, scale: Scale, staying: list[ConsumerPod]) ->
     existing, declared = observation.stateful_set, observation.declared
     if existing is None or not existing.current or observation.taken or declared.settings.paused or scale.leaving:
         return None
-    outdated = [pod for pod in staying if not pod.current]
+    outdated = [pod for pod in staying if not pod.current and not pod.foreign]
     all_ready = len(staying) == scale.desired and all(pod.ready and not pod.deleting for pod in staying)
     if not outdated or not all_ready or _waits_for_a_holder(observation):
         return None

@@ -30,6 +30,11 @@ function fillAnswer(node, why) {
   });
 }
 
+/** How full a consumer is: its stage where that has consequences, and the fullest of what it reports. */
+function full(consumer) {
+  return [consumer.stage !== "below" && `above ${consumer.stage}`, consumer.fullest].filter(Boolean).join(": ") || null;
+}
+
 export function makeGroup(announce) {
   const title = h("h2");
   const ready = h("span", { class: "badge" });
@@ -43,7 +48,7 @@ export function makeGroup(announce) {
   const lagRecords = makeChart("Lag in records", number);
   const lagSeconds = makeChart("Lag in seconds", duration);
   const conditions = table("Conditions", ["condition", "is", "reason", "since", "message"]);
-  const consumers = table("Consumers", ["consumer", "ready", "shards", "phase", "last heard", "zone"]);
+  const consumers = table("Consumers", ["consumer", "ready", "shards", "phase", "last heard", "how full", "zone"]);
   const rebalances = table("Rebalances, the newest first", ["time", "reason", "shards moved", "means"]);
   const told = h("p", { class: "muted" });
   const more = h("p", { class: "muted" });
@@ -136,7 +141,7 @@ export function makeGroup(announce) {
     text(told, `${plural(group.rebalances.length, "step")} since this operator leads (${clock(group.since)})${earlier}. Assignor ${group.assignor}, epoch ${number(group.epoch)}.`);
     consumers.update(group.consumers, (each) => each.name, (each) => [
       each.name, each.ready ? "yes" : "no", number(each.shards), each.phase && `${each.phase}, ${duration(each.phaseSeconds)}`,
-      `${duration(each.heartbeatSeconds)} ago`, each.zone || null]);
+      `${duration(each.heartbeatSeconds)} ago`, full(each), each.zone || null]);
     more.hidden = !group.consumersOmitted;
     text(more, `${plural(group.consumersOmitted, "more consumer")} not shown.`);
     shards.update(group);

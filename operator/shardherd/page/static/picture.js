@@ -35,6 +35,7 @@ function about(lane) {
     if (!lane.consumer.ready) words.push("not ready");
     if (lane.consumer.draining) words.push("draining");
     if (lane.consumer.cordoned) words.push("cordoned");
+    if (lane.consumer.stage !== "below") words.push(`above ${lane.consumer.stage}`);
     if (lane.consumer.phase) words.push(lane.consumer.phase);
   } else if (lane.name !== NOBODY && lane.name !== OVER) {
     words.push("gone");

@@ -18,7 +18,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from shardherd.source.compiled import machine_code
+from shardherd.source.compiled import linking, machine_code
 from shardherd.source.compiled.machine_code import Library
 from shardherd.source.compiled.processors import Processor, shipped
 
@@ -33,7 +33,6 @@ _CHILD = "--in-this-process"
 
 # An array without an owner is never given back, so this is never called.
 _STUB = "define void @NRT_MemInfo_call_dtor(ptr %info) {\n  ret void\n}\n"
-_FROM_THE_PROCESS = ("memcpy", "memmove", "memset")
 
 
 class CompilingError(RuntimeError):
@@ -106,7 +105,7 @@ def _object_file(library: Library) -> bytes:
         module.get_function(result.fndesc.llvm_func_name).name = name
         whole.link_in(module)
     unknown = [each.name for each in whole.functions if each.is_declaration and not each.name.startswith("llvm.")]
-    if unknown := sorted(set(unknown) - set(_FROM_THE_PROCESS)):
+    if unknown := sorted(set(unknown) - set(linking.FROM_THE_PROCESS)):
         raise CompilingError(
             f"the compiled {library.name} need {', '.join(unknown)}, which nobody has: numba {numba.__version__}"
         )

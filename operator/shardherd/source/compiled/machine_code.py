@@ -1,10 +1,10 @@
 """Loops that numba compiled, loaded as machine code without numba.
 
 Importing numba takes longer than everything else that a Python worker does before its first row, and compiling many times that.
-So object files for a few processors (`processors`) are shipped in the folder `objects` beside this module; llvmlite alone loads
-them. Where there is none for this machine (a source checkout, a processor older than all of them), `compiling` makes it, and it
-is kept in NUMBA_CACHE_DIR, or else in `__pycache__` beside this module. `decoding.compiled_records` and
-`values.compiled_values` have the libraries.
+So object files for a few processors (`processors`) are shipped in the folder `objects` beside this module. `linking` loads
+them, or llvmlite where that cannot. Where there is none for this machine (a source checkout, a processor older than all of
+them), `compiling` makes it, and it is kept in NUMBA_CACHE_DIR, or else in `__pycache__` beside this module.
+`decoding.compiled_records` and `values.compiled_values` have the libraries.
 
 With NUMBA_BOUNDSCHECK=1 numba runs them, and an access outside of an array raises IndexError.
 """
@@ -17,16 +17,16 @@ import importlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 
+from shardherd.source.compiled import linking
 from shardherd.source.compiled.processors import COMPILER, Processor, here, missing, shipped, system
 
 log = logging.getLogger(__name__)
@@ -127,6 +127,19 @@ def _functions(library: Library) -> Mapping[str, Callable[..., int]]:
     else:
         code = _compiled(library)
         kept(name, code)
+    try:
+        loaded = linking.load(code)
+        owner, addresses = loaded.memory, loaded.addresses
+    except linking.UnlinkableError as error:
+        log.debug("llvmlite loads %s: %s", path or library.name, error)
+        owner, addresses = _loaded_by_llvm(code, library.arguments)
+    return {name: _callable(owner, addresses[name], name, letters) for name, letters in library.arguments.items()}
+
+
+def _loaded_by_llvm(code: bytes, names: Iterable[str]) -> tuple[Any, Mapping[str, int]]:
+    """What owns the code, and where each function is: for what is not linked here, such as code for arm64."""
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     # It loads what is compiled and compiles nothing, so it need not know the processor.
@@ -134,7 +147,7 @@ def _functions(library: Library) -> Mapping[str, Callable[..., int]]:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), loading)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return {name: _callable(engine, name, letters) for name, letters in library.arguments.items()}
+    return engine, {name: engine.get_function_address(name) for name in names}
 
 
 @cache
@@ -169,7 +182,7 @@ def _say_why() -> None:
     log.warning("compiling the decoder's loops, which takes some seconds for each format: no object files, as %s", why)
 
 
-def _callable(engine: Any, name: str, letters: str) -> Callable[..., int]:
+def _callable(owner: Any, address: int, name: str, letters: str) -> Callable[..., int]:
     """One kernel, called by numba's own convention: the result and a failure by reference, arrays as their parts."""
     parts: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
     for letter in letters:
@@ -180,10 +193,10 @@ def _callable(engine: Any, name: str, letters: str) -> Callable[..., int]:
             dimensions = _KINDS[letter][1]
             parts += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
             parts += [ctypes.c_int64] * (2 * dimensions)
-    function = ctypes.CFUNCTYPE(ctypes.c_int32, *parts)(engine.get_function_address(name))
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, *parts)(address)
 
     def call(*arguments: Any) -> int:
-        assert engine  # it owns the code
+        assert owner is not None  # the code is in it
         result, failure = ctypes.c_int64(), ctypes.c_void_p()
         flat: list[Any] = [ctypes.addressof(result), ctypes.addressof(failure)]
         for letter, given in zip(letters, arguments, strict=True):

@@ -1,7 +1,8 @@
 """For which processors the compiled loops are shipped, by which compiler, and which of them this process loads.
 
 `compiling` compiles for them when a wheel or an image is built, `machine_code` loads what is there. Reads nothing but what
-LLVM says of the machine, and numba's own variable NUMBA_CPU_NAME: with the name of a shipped processor it is that one.
+Linux says of the machine, or else LLVM, which takes 40 MB of memory to ask; and numba's own variable NUMBA_CPU_NAME: with the
+name of a shipped processor it is that one.
 
 numba keeps its own cache by the name and the features of the processor that it runs on: what one machine has compiled another
 one compiles again. So no cache of numba's is used: what it compiles for a named processor is kept as object files. Their
@@ -15,8 +16,7 @@ import platform
 import sys
 from dataclasses import dataclass
 from functools import cache
-
-import llvmlite.binding as llvm
+from pathlib import Path
 
 COMPILER = {"numba": "0.68.1", "llvmlite": "0.50.0"}
 """What the loops were last compiled and tested with: a part of every object file's name.
@@ -50,6 +50,9 @@ class Processor:
 _V2 = frozenset(("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"))
 _V3 = _V2 | frozenset(("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"))
 
+_LINUX = {"bmi": "bmi1", "lzcnt": "abm", "sahf": "lahf_lm", "sse3": "pni"}
+"""Features to which Linux gives other names, beside writing _ for a dot. It lists none that it does not let a program use."""
+
 SHIPPED = {
     "x86_64": (Processor("x86-64-v3", "x86-64-v3", _V3), Processor("x86-64-v2", "x86-64-v2", _V2)),
     "aarch64": (Processor("arm64", "generic", frozenset(("fp-armv8", "neon"))),),
@@ -73,27 +76,37 @@ def shipped() -> tuple[Processor, ...]:
 @cache
 def here() -> Processor:
     """The one to load code for: the best that is shipped and that this machine can run, or else this machine's own."""
-    there = _there()
-    has = frozenset(name for name, is_there in there.items() if is_there)
+    has = _has()
     named = [each for each in shipped() if each.cpu == os.environ.get("NUMBA_CPU_NAME")]
     if able := [*named, *(each for each in shipped() if each.features <= has)]:
         return able[0]
-    own = llvm.get_host_cpu_name()
+    own, there = _by_llvm()
+    has = frozenset(name for name, is_there in there.items() if is_there)
     return Processor(f"own-{own}", own, has, frozenset(there) - has)
 
 
 def missing() -> frozenset[str]:
     """What the oldest shipped processor has and this machine has not."""
-    return (
-        shipped()[-1].features - frozenset(name for name, is_there in _there().items() if is_there)
-        if shipped()
-        else frozenset()
-    )
+    return shipped()[-1].features - _has() if shipped() else frozenset()
 
 
-def _there() -> dict[str, bool]:
-    found: dict[str, bool] = llvm.get_host_cpu_features()
-    return found
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def _has() -> frozenset[str]:
+    """Those of this machine's features that are known here, by LLVM's names."""
+    if _kind() == "x86_64" and CPU_INFO.exists():
+        lines = CPU_INFO.read_text().splitlines()
+        flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+        if flags:
+            return frozenset(name for name in _V3 if _LINUX.get(name, name.replace(".", "_")) in flags)
+    return frozenset(name for name, is_there in _by_llvm()[1].items() if is_there)
+
+
+def _by_llvm() -> tuple[str, dict[str, bool]]:
+    import llvmlite.binding as llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
 
 
 def _kind() -> str:

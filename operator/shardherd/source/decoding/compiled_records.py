@@ -21,7 +21,7 @@ KERNELS = Library(
     {
         "count_batches": "B",
         "scan": "Bt",
-        "count_headers": "BBtn",
+        "pack": "IBBb",
         "records": "BBtnnnn" + "lli" + "ibb" + "ibb" + "ib" + "ib" + "ibb" + "l",
     },
 )
@@ -38,9 +38,9 @@ def scan(data: Bytes, batches: Longs) -> int:
     return KERNELS.functions()["scan"](data, batches)
 
 
-def count_headers(data: Bytes, plain: Bytes, batches: Longs, last: int) -> int:
-    """See `record_kernels.count_headers`."""
-    return KERNELS.functions()["count_headers"](data, plain, batches, last)
+def pack(ends: Ints, given: Bytes, data: Bytes, into: Bytes) -> int:
+    """See `record_kernels.pack`."""
+    return KERNELS.functions()["pack"](ends, given, data, into)
 
 
 def records(*arguments: Bytes | Longs | Ints | int) -> int:

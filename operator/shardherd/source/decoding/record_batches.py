@@ -1,28 +1,30 @@
-"""Turns the raw bytes of a Fetch answer into Arrow record batches: all formats, codecs, transactions and gaps.
+"""Turns the raw bytes of a Fetch answer into rows, or Arrow record batches: all formats, codecs, transactions and gaps.
 
-Decides which records of a shard's bytes are in a range and visible; `range_reader` calls it in Spark's Python workers. It does
-no input or output. Damaged bytes end in a CorruptRecordsError that names the shard and the batch's offset, never in other rows.
+Decides which records of a shard's bytes are in a range and visible. `range_reader` calls it in Spark's Python workers, and
+`worker`, which takes rows: Arrow is imported by those who want it. It does no input or output. Damaged bytes end in a
+CorruptRecordsError that names the shard and the batch's offset, never in other rows.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import codecs, compiled_records
 from shardherd.source.decoding import legacy_formats as legacy
 from shardherd.source.decoding import record_layout as layout
-from shardherd.source.decoding.record_columns import SCHEMA, Columns, schema_of
+from shardherd.source.decoding.record_rows import Room, Rows, rows_of
 from shardherd.source.decoding.transactions import Aborted, Batch, hidden
 
-__all__ = ["REASONS", "SCHEMA", "CorruptRecordsError", "Scan", "decode", "scan", "schema_of"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ARROW_BYTES = 32 * 1024 * 1024
 """Uncompressed bytes after which an Arrow batch is closed; a larger Kafka batch makes a larger one.
@@ -35,6 +37,16 @@ ARROW_ROWS = 256 * 1024
 
 GROUP_BYTES = 1024 * 1024
 """Uncompressed bytes that are decompressed before they are decoded: they should still be in the processor's cache."""
+
+ROOMS = 3
+"""Rooms that are used in turn where little is decoded at a time: who takes rows has two of them."""
+
+SPARE = 2
+"""Answers that are decoded little by little, at the same time, for which memory is kept: fresh memory costs more than what is
+written into it."""
+
+LARGEST_SPARE = 4 * 1024 * 1024
+"""Bytes of a decompressed group of batches above which its memory is not kept."""
 
 REASONS = {
     layout.BAD_LENGTH: "it is shorter than its header",
@@ -67,6 +79,27 @@ class Scan:
     next_offset: Offset
     size: int = 0
     largest_batch: int = 0
+
+
+@dataclass(slots=True)
+class _Memory:
+    arena: codecs.Arena
+    rooms: deque[Room]
+
+
+_spare: list[_Memory] = []
+"""Of this process. Taken out by who uses it."""
+
+
+def _fresh() -> _Memory:
+    return _Memory(codecs.Arena(), deque(maxlen=ROOMS))
+
+
+def _taken() -> _Memory:
+    try:
+        return _spare.pop()
+    except IndexError:  # not looked at before: others take it in other threads
+        return _fresh()
 
 
 def scan(
@@ -138,20 +171,33 @@ def _visible(
 
 def _is_abort(shard: ShardId, data: npt.NDArray[np.uint8], batch: npt.NDArray[np.int64]) -> bool:
     """Whether a control batch ends a transaction by aborting it: the key of its one record says so."""
-    keys = [key for rows in _decoded(shard, data, batch.copy(), 0, 1 << 62, ("key",)) for key in rows.column(0).to_pylist()]
+    keys = [key for rows in _decoded(shard, data, batch.copy(), 0, 1 << 62, ("key",)) for key in rows.keys.list()]
     return bool(keys) and keys[0] is not None and len(keys[0]) >= 4 and int.from_bytes(keys[0][2:4], "big") == 0
 
 
 def decode(shard: ShardId, scanned: Scan, start: Offset, stop: Offset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The visible records with start <= offset < stop, in order, as Arrow batches of `columns` (of SCHEMA, in that order).
+    """The visible records with start <= offset < stop, in order, as Arrow batches of `columns` of `record_columns.SCHEMA`.
 
     Nothing in the range gives no batch. Raises CorruptRecordsError; what came before the damage has then been given.
+    """
+    from shardherd.source.decoding.record_columns import arrow_of
+
+    for rows in decode_rows(shard, scanned, start, stop, columns):
+        yield arrow_of(rows, columns)
+
+
+def decode_rows(
+    shard: ShardId, scanned: Scan, start: Offset, stop: Offset, columns: Sequence[str], *, most: int | None = None
+) -> Iterator[Rows]:
+    """The same as rows, of which these columns can be used.
+
+    With `most` about so many uncompressed bytes at a time, in memory that is used again once nobody has these rows any more.
     """
     batches = scanned.batches
     inside = (batches[:, layout.LAST_OFFSET] >= start) & (
         (batches[:, layout.BASE_OFFSET] < stop) | (batches[:, layout.FORMAT] < 2)
     )
-    yield from _decoded(shard, scanned.data, batches[inside], start, stop, columns)
+    yield from _decoded(shard, scanned.data, batches[inside], start, stop, columns, most)
 
 
 def _decoded(
@@ -161,17 +207,36 @@ def _decoded(
     start: Offset,
     stop: Offset,
     columns: Sequence[str],
-) -> Iterator[pa.RecordBatch]:
-    arena = codecs.Arena()
-    pending: Columns | None = None
+    most: int | None = None,
+) -> Iterator[Rows]:
+    memory = _fresh() if most is None else _taken()
+    try:
+        yield from _decoded_in(memory, shard, data, batches, start, stop, columns, most)
+    finally:
+        if most is not None and len(_spare) < SPARE and len(memory.arena.data) <= LARGEST_SPARE:
+            _spare.append(memory)
+
+
+def _decoded_in(
+    memory: _Memory,
+    shard: ShardId,
+    data: npt.NDArray[np.uint8],
+    batches: npt.NDArray[np.int64],
+    start: Offset,
+    stop: Offset,
+    columns: Sequence[str],
+    most: int | None,
+) -> Iterator[Rows]:
+    arena, rooms = memory.arena, memory.rooms
+    pending: Room | None = None
     done, rows = 0, batches.tolist()
     left = sum(row[layout.COUNT] for row in rows)
     while done < len(rows):
         if rows[done][layout.FORMAT] < 2:
             if pending is not None:
-                yield from pending.batches()
+                yield from pending.rows()
                 pending = None
-            yield from _legacy(shard, data, rows[done], arena, start, stop, columns)
+            yield from _legacy(shard, data, rows[done], arena, start, stop)
             done += 1
             continue
         # As many batches as fit the cache are decompressed, and then decoded by one call.
@@ -184,20 +249,26 @@ def _decoded(
             done += 1
         if pending is None or not pending.takes(announced, size):
             if pending is not None:
-                yield from pending.batches()
-            pending = _room(shard, columns, announced, size, left)
+                yield from pending.rows()
+            pending = next((room for room in rooms if room.again(shard, columns, announced, size)), None)
+            if pending is None:
+                pending = _room(shard, columns, announced, size, left, most or ARROW_BYTES)
+                if most is not None and size <= LARGEST_SPARE:
+                    rooms.append(pending)
         status, at = pending.append(data, arena.data, batches[first:done], size, start, stop)
         if status < 0:
             raise _corrupt(shard, rows[first + at][layout.BASE_OFFSET], REASONS[status])
         left -= announced
     if pending is not None:
-        yield from pending.batches()
+        yield from pending.rows()
 
 
-def _room(shard: ShardId, columns: Sequence[str], rows: int, size: int, left: int) -> Columns:
+def _room(shard: ShardId, columns: Sequence[str], rows: int, size: int, left: int, most: int) -> Room:
     """Room for `rows` records of `size` bytes, and as far as an Arrow batch may grow for the `left` ones, if they are alike."""
-    like_these = int(1.25 * size / max(rows, 1) * left)
-    return Columns(shard, columns, max(rows, min(left, ARROW_ROWS)), max(size, min(like_these, ARROW_BYTES)))
+    each = size / max(rows, 1)
+    like_these = int(1.25 * each * left)
+    fit = int(2 * most / max(each, 1))
+    return Room(shard, columns, max(rows, min(left, ARROW_ROWS, fit)), max(size, min(like_these, most)))
 
 
 def _decompressed(
@@ -223,14 +294,8 @@ def _decompressed(
 
 
 def _legacy(
-    shard: ShardId,
-    data: npt.NDArray[np.uint8],
-    row: Sequence[int],
-    arena: codecs.Arena,
-    start: Offset,
-    stop: Offset,
-    columns: Sequence[str],
-) -> Iterator[pa.RecordBatch]:
+    shard: ShardId, data: npt.NDArray[np.uint8], row: Sequence[int], arena: codecs.Arena, start: Offset, stop: Offset
+) -> Iterator[Rows]:
     try:
         found = legacy.messages(data.data[row[layout.POSITION] : row[layout.END]], arena)
     except (legacy.LegacyError, codecs.CodecError) as error:
@@ -238,23 +303,19 @@ def _legacy(
     rows = [each for each in found if start <= each.offset < stop]
     if not rows:
         return
-    topic, _, partition = shard.rpartition("/")
     try:
-        lists: dict[str, list[Any]] = {
-            "key": [each.key for each in rows],
-            "value": [each.value for each in rows],
-            "topic": [topic] * len(rows),
-            "partition": [int(partition)] * len(rows),
-            "offset": [each.offset for each in rows],
-            "timestamp": [each.timestamp * 1000 for each in rows],
-            "timestampType": [each.timestamp_type for each in rows],
-            "headers": [None] * len(rows),
-            "shard": [shard] * len(rows),
-        }
-        table = pa.Table.from_pydict({name: lists[name] for name in columns}, schema=schema_of(columns))
+        made = rows_of(
+            shard,
+            [each.offset for each in rows],
+            [each.timestamp * 1000 for each in rows],
+            [each.timestamp_type for each in rows],
+            [each.key for each in rows],
+            [each.value for each in rows],
+            [()] * len(rows),
+        )
     except OverflowError as error:
         raise _corrupt(shard, row[layout.BASE_OFFSET], REASONS[layout.BAD_TIMESTAMP]) from error
-    yield from table.to_batches()
+    yield made
 
 
 def _corrupt(shard: ShardId, offset: Offset, reason: str, *, asked: Offset | None = None) -> CorruptRecordsError:

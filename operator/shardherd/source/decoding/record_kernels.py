@@ -116,6 +116,13 @@ def _big_endian(data: Bytes, position: Number, size: Number) -> Number:
     return np.int64(np.uint64(value << shift)) >> np.int64(shift)
 
 
+@_inlined  # type: ignore[untyped-decorator]
+def _write_big_endian(into: Bytes, position: Number, value: Number) -> None:
+    """A number in 4 bytes."""
+    for i in range(4):
+        into[position + i] = np.uint8((value >> (24 - 8 * i)) & 0xFF)
+
+
 def count_batches(data: Bytes) -> Number:
     """How many batches `scan` can find in `data` at the most."""
     position, size, count = np.int64(0), np.int64(len(data)), 0
@@ -206,33 +213,30 @@ def _varint(data: Bytes, position: Number, end: Number) -> tuple[Number, Number]
     return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), np.int64(position)
 
 
-def count_headers(data: Bytes, plain: Bytes, batches: npt.NDArray[np.int64], last: Number) -> Number:
-    """How many headers the records of batches[:last] announce together: what `records` needs room for.
+def pack(ends: Ints, given: Bytes, data: Bytes, into: Bytes) -> Number:
+    """MessagePack of byte strings: an array of what is data[ends[i]:ends[i + 1]], and of nil where `given` is 0, if it has any.
 
-    Nothing is reported here: whatever is wrong with a record, `records` finds it before it writes beyond that room.
+    `into` has 5 bytes for each, and 5 more, beside those of the strings. Returns how many bytes it took, or a negative status.
     """
-    total = np.int64(0)
-    for at in range(last):
-        source = data if batches[at, IN_PLACE] else plain
-        position, end = batches[at, POSITION], batches[at, END]
-        for _ in range(batches[at, COUNT]):
-            length, position = _varint(source, position, end)
-            if position < 0 or length < 1 or length > end - position:
-                break
-            limit = position + length
-            _, here = _varint(source, position + 1, limit)
-            for field in range(3):
-                if here < 0:
-                    break
-                size, here = _varint(source, here, limit)
-                if field > 0 and here >= 0 and size > 0:
-                    here = here + size if size <= limit - here else np.int64(-1)
-            if here >= 0:
-                headers, here = _varint(source, here, limit)
-                if here >= 0 and 0 < headers <= (limit - here) // SMALLEST_HEADER:
-                    total += headers
-            position = limit
-    return total
+    rows, at = len(ends) - 1, np.int64(5)
+    if len(into) < 5:
+        return BAD_LENGTH
+    into[0] = 0xDD
+    _write_big_endian(into, 1, rows)
+    for row in range(rows):
+        begin = np.int64(ends[row])
+        size = np.int64(ends[row + 1]) - begin
+        if begin < 0 or size < 0 or begin + size > len(data) or at + 5 + size > len(into):
+            return BAD_LENGTH
+        if len(given) > row and given[row] == 0:
+            into[at] = 0xC0
+            at += 1
+        else:
+            into[at] = 0xC6
+            _write_big_endian(into, at + 1, size)
+            _copy(into, at + 5, data, begin, size)
+            at += 5 + size
+    return at
 
 
 def records(
@@ -266,7 +270,7 @@ def records(
     A batch's records are source[POSITION:END], where source is `data` if the batch is IN_PLACE and `plain` if not. `cursor` is
     moved on; its meaning is that of ROWS and the following. `key_ends[i + 1]` is where row i's key ends in `keys` (entry 0 must
     be 0), `key_set[i]` is 0 for a null; `header_ends[i + 1]` is where row i's headers end in the arrays of headers. The caller
-    has seen to room: rows for every announced record, bytes for every byte of the batches, headers as `count_headers` says.
+    has seen to room: rows for every announced record, bytes for every byte of the batches, a header for every two of them.
     Returns 0 or a negative status; the batch at fault is then cursor[AT_BATCH].
     """
     want_key, want_value = wanted & WANT_KEY != 0, wanted & WANT_VALUE != 0

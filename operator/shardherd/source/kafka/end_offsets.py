@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from shardherd.clock import boot_time
@@ -74,6 +74,12 @@ class EndWatcher:
 
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
+
+    async def reached(self, shards: Collection[ShardId]) -> Mapping[ShardId, Offset]:
+        """How far these shards reach: what is known of them, and under which leaders."""
+        known, leaders = self._known, epochs_in(self._known)
+        there = [shard for shard in shards if shard in known]
+        return EndOffsets({each: known[each] for each in there}, {each: leaders[each] for each in there if each in leaders})
 
     def failing(self) -> bool:
         if not self._wanted:

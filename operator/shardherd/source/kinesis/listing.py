@@ -34,6 +34,12 @@ class ListedShard(NamedTuple):
     parents: tuple[str, ...]
     hashes: tuple[int, int]
 
+    def reaches(self, newest: int | None) -> int:
+        """Where it ends by now: where it was closed, or after its newest record, whose number is an argument; 0 without any."""
+        if self.end is not None:
+            return self.end
+        return 0 if newest is None else newest + 1
+
 
 class Stream(NamedTuple):
     """A stream: when it was made, in seconds since 1970, and for how many seconds it keeps records."""

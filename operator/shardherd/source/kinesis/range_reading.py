@@ -1,7 +1,8 @@
 """Reads ranges of Kinesis shards as Arrow record batches: what a task does.
 
-A range begins with a record that was there when it was planned and ends at a position, so it has the same records whenever it
-is read. Shards are read side by side, each within its limits; the one that has waited longest is asked first.
+A range begins with a record that was there when it was planned, or in a group at a position, and ends at a position, so it has
+the same records whenever it is read. Shards are read side by side, each within its limits; the one that has waited longest is
+asked first.
 """
 
 from __future__ import annotations
@@ -17,9 +18,20 @@ import pyarrow as pa
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import batch_of, rows_of
+from shardherd.source.kinesis.deleted import gap_at
 from shardherd.source.kinesis.pacing import BYTES, Pace
-from shardherd.source.kinesis.ranges import REMEDY, RecordsLostError, ShardRecords
-from shardherd.source.kinesis.shard_reader import BEGINNING, MOST_RECORDS, Answer, Record, ShardGoneError, ShardReader, at
+from shardherd.source.kinesis.ranges import REMEDY, REMEDY_IN_GROUP, RecordsLostError, ShardRecords
+from shardherd.source.kinesis.shard_reader import (
+    BEGINNING,
+    MOST_RECORDS,
+    Answer,
+    Record,
+    ShardGoneError,
+    ShardReader,
+    Start,
+    at,
+    of_position,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +63,7 @@ class _Reading:
 
 
 class RangeReading:
-    """The ranges of one task. `now` is monotonic seconds."""
+    """The ranges of one task. `now` is monotonic seconds, `clock` the time of day."""
 
     def __init__(
         self,
@@ -61,13 +73,15 @@ class RangeReading:
         *,
         fail_on_data_loss: bool = True,
         now: Callable[[], float] = boot_time,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._kinesis = kinesis
         self._pace = pace
         self._fail = fail_on_data_loss
         self._now = now
+        self._clock = clock
         self._left = {
-            each.shard: _Reading(each, ShardReader(kinesis, each.shard, (at(each.first), BEGINNING)))
+            each.shard: _Reading(each, ShardReader(kinesis, each.shard, _starts(each)), begun=_is_begin(each))
             for each in ranges
             if each.first < each.stop
         }
@@ -127,7 +141,7 @@ class RangeReading:
 
     def _taken(self, reading: _Reading, future: Future[Answer]) -> list[Record]:
         """The records of an answer that are of the range; a range that is read is not left."""
-        shard, first, stop, _ = reading.wanted
+        shard, first, stop, *_ = reading.wanted
         try:
             answer = future.result()
         except ShardGoneError as error:
@@ -139,14 +153,19 @@ class RangeReading:
             mean = answer.size / len(answer.records)
             reading.limit = max(1, min(MOST_RECORDS, int(BYTES / max(1.0, mean))))
             reading.empty_since = None
-            if not reading.begun and answer.records[-1].number >= first:
+            if not reading.begun and reading.wanted.begin is not None:
+                self._prove(reading, answer.records[0])
+            elif not reading.begun and answer.records[-1].number >= first:
                 found = next(each.number for each in answer.records if each.number >= first)
                 if found != first:
                     self._lost(reading, found, "retention deleted them")
                 reading.begun = True
         if answer.over or (answer.records and answer.records[-1].number >= stop - 1):
             if answer.over and not reading.begun:
-                self._lost(reading, stop, "retention deleted them")
+                if reading.wanted.begin is None:
+                    self._lost(reading, stop, "retention deleted them")
+                else:
+                    self._prove(reading, None)
             del self._left[shard]
         elif not answer.records and not answer.behind:
             if reading.empty_since is None:
@@ -158,15 +177,39 @@ class RangeReading:
             return answer.records
         return [each for each in answer.records if first <= each.number < stop]
 
+    def _prove(self, reading: _Reading, found: Record | None) -> None:
+        """A range of a group begins after a record, which comes first if nothing is missing."""
+        wanted = reading.wanted
+        try:
+            gap = gap_at(self._kinesis, self._name(wanted.shard), wanted.first, found, self._clock())
+        except KinesisUnavailableError:
+            # The answer is dropped, and its reader, which is beyond it: the range begins anew.
+            reading.reader = ShardReader(self._kinesis, wanted.shard, _starts(wanted))
+            raise
+        reading.begun = True
+        if gap is not None and gap.lost and self._fail:
+            raise RecordsLostError(f"{gap.what}; {REMEDY_IN_GROUP}")
+        if gap is not None:
+            log.warning("%s", gap.what)
+
     def _lost(self, reading: _Reading, up_to: int, why: str) -> None:
-        shard, first, stop, _ = reading.wanted
+        shard, first, stop, *_ = reading.wanted
         what = f"shard {self._name(shard)}: the records from {first} up to {min(up_to, stop)} are lost; {why}"
         if self._fail:
-            raise RecordsLostError(f"{what}; {REMEDY}")
+            raise RecordsLostError(f"{what}; {REMEDY if reading.wanted.begin is None else REMEDY_IN_GROUP}")
         log.warning("%s; going on without them, as failOnDataLoss is false", what)
 
     def _name(self, shard: str) -> str:
         return f"{self._kinesis.access.name}/{shard}"
+
+
+def _starts(wanted: ShardRecords) -> tuple[Start, ...]:
+    return (at(wanted.first), BEGINNING) if wanted.begin is None else of_position(wanted.first, wanted.begin)
+
+
+def _is_begin(wanted: ShardRecords) -> bool:
+    """Whether nothing can be missing before the range, as nothing ever was before it."""
+    return wanted.begin is not None and wanted.first <= wanted.begin
 
 
 def read_ranges(

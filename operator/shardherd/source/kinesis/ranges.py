@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+REMEDY_IN_GROUP = "set failOnDataLoss to false to go on without them, or reset the shard"
 REMEDY = "set failOnDataLoss to false to go on without them, or begin anew with another checkpointLocation"
 
 
@@ -12,9 +13,13 @@ class RecordsLostError(Exception):
 
 
 class ShardRecords(NamedTuple):
-    """The records of one shard with first <= number < stop; `hashes` are its hash keys. `shard` is Kinesis's id."""
+    """The records of one shard with first <= number < stop; `hashes` are its hash keys. `shard` is Kinesis's id.
+
+    A range of a group begins at a position, which need not be the number of a record: then `begin` is where the shard began.
+    """
 
     shard: str
     first: int
     stop: int
     hashes: tuple[int, int] | None = None
+    begin: int | None = None

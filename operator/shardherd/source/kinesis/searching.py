@@ -58,13 +58,15 @@ class Found(NamedTuple):
 class Peek(NamedTuple):
     """The next record at a position: when it arrived (seconds since 1970), and for how many seconds records follow it.
 
-    Once it is `over` there will never be one.
+    Once it is `over` there will never be one. With a `gap` the record before the position is gone, and perhaps others before
+    this one, which then is the oldest that the shard has.
     """
 
     first: int | None
     arrived: float | None
     behind: float
     over: bool
+    gap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +185,12 @@ class Search:
 
     def peek(self, shard: ListedShard, position: int) -> Peek:
         """The record that comes next at this position."""
-        answer, _ = self._first_records(self._open(shard.id, of_position(position, shard.begin)), 1, position)
+        answer, seen = self._first_records(self._open(shard.id, of_position(position, shard.begin)), 1, position)
+        gap = position > shard.begin and seen is not None and seen > position
         records = [each for each in answer.records if each.number >= position]
         if not records:
             return Peek(None, None, answer.behind, answer.over)
-        return Peek(records[0].number, records[0].arrived.timestamp(), answer.behind, answer.over)
+        return Peek(records[0].number, records[0].arrived.timestamp(), answer.behind, answer.over, gap)
 
     def first_since(self, shard: ListedShard, seconds: float) -> int | None:
         """The number of the first record that arrived then or later, None if there is none."""

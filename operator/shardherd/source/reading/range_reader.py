@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypeAlias
 
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
@@ -24,7 +23,10 @@ from shardherd.source.reading.fetch_sizing import FetchSizing
 from shardherd.source.reading.lost_records import Losses
 from shardherd.source.reading.ranges import ShardRange
 
-Decode = Callable[[ShardId, record_batches.Scan, Offset, Offset, Sequence[str]], Iterator[pa.RecordBatch]]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Decode: TypeAlias = "Callable[[ShardId, record_batches.Scan, Offset, Offset, Sequence[str]], Iterator[pa.RecordBatch]]"
 """From what was fetched of a shard to the records of a range: see `record_batches.decode`."""
 
 REQUEST_TIMEOUT = 20.0

@@ -21,6 +21,7 @@ from shardherd.consumer.session import Session
 from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import LONGEST_WAIT, FailingCell, Offset, Phase, ShardId
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 from shardherd.spark.agent_ports import KnownEndOffsets, Observer
@@ -29,7 +30,7 @@ from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.consumer_run import ConsumerRun
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
-from shardherd.spark.offsets import Offsets
+from shardherd.spark.offsets import Offsets, topics_of
 from shardherd.spark.running_batch import BatchRange, HandedBatch
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ class CellAgent(ConsumerRun):
     def hear(self, notice: Notice) -> None:
         match notice:
             case Assigned() | Released():
-                self._end_offsets.watch(self.ledger.shards)
+                self._end_offsets.watch(self.ledger.epochs())
                 self._wake()
             case Changed():
                 self._wake()
@@ -179,7 +180,7 @@ class CellAgent(ConsumerRun):
 
     def _changed(self) -> None:
         self.session.changed()  # which lets us hear of it
-        self._end_offsets.watch(self.ledger.shards)
+        self._end_offsets.watch(self.ledger.epochs())
 
     # --- towards who starts and stops queries -----------------------------------------------------------------------------
 
@@ -214,6 +215,10 @@ class CellAgent(ConsumerRun):
     def parked(self, cell: int) -> bool:
         """Whether the query of a cell that is being stopped waits for an answer: no micro-batch of it runs then."""
         return any(reader.parked for reader in self._readers.values() if reader.cell == cell)
+
+    def unfinished(self, cell: int) -> bool:
+        """Whether something of this cell was handed out and is not known to be finished."""
+        return self.ledger.untold(cell)
 
     def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
         """So much of this cell has been finished before, as Spark's log says."""
@@ -314,7 +319,9 @@ class CellAgent(ConsumerRun):
         """All shards of a logged, unfinished micro-batch: Spark's log is the truth, whoever planned it."""
         ranges = {shard: each for shard, each in end.shards.items() if each.start < each.stop}
         log.info("reading the unfinished micro-batch of cell %d again", reader.cell, extra=self.session.log_fields())
-        self._hand_out(reader, ranges)
+        logged = end.topics or {}
+        ids = {shard: found for shard in ranges if (found := logged.get(split(shard)[0]))}
+        self._hand_out(reader, ranges, {**self.ledger.source_ids, **ids})
         return tuple(ranges)
 
     async def prepare_available_now(self, reader: CellReader) -> None:
@@ -391,9 +398,12 @@ class CellAgent(ConsumerRun):
         reader.sizing.begin(sum(counts.values()), self._now())
         self._observer.began({shard: each for shard, each in ranges.items() if each.start < each.stop}, reader.asked_at)
         self._hand_out(reader, ranges)
-        return Offsets(self.settings.group_uid, start.warm, named, leaders=leaders_of(start, named, ends))
+        topics = topics_of(ranges, self.ledger.source_ids)
+        return Offsets(self.settings.group_uid, start.warm, named, topics, leaders=leaders_of(start, named, ends))
 
-    def _hand_out(self, reader: CellReader, ranges: Mapping[ShardId, ReadRange]) -> None:
+    def _hand_out(
+        self, reader: CellReader, ranges: Mapping[ShardId, ReadRange], topic_ids: Mapping[ShardId, str] | None = None
+    ) -> None:
         if reader.cell not in self.ledger.running:
             return
         if not ranges and not reader.handed:
@@ -404,9 +414,14 @@ class CellAgent(ConsumerRun):
             for shard, each in ranges.items()
             if each.start < each.stop
         }
+        ids = self.ledger.source_ids if topic_ids is None else topic_ids
+        reader.topic_ids = {shard: ids[shard] for shard in reader.handed if shard in ids}
         self.ledger.hand_out(reader.cell, reader.number, ranges)
-        together = [other.handed for other in self._readers.values() if other.cell == reader.cell]
-        self._batches[reader.cell] = HandedBatch({shard: each for handed in together for shard, each in handed.items()})
+        together = [other for other in self._readers.values() if other.cell == reader.cell]
+        self._batches[reader.cell] = HandedBatch(
+            {shard: each for other in together for shard, each in other.handed.items()},
+            {shard: each for other in together for shard, each in other.topic_ids.items()},
+        )
 
 
 def _shown(failure: str) -> str:

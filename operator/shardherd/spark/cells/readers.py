@@ -33,6 +33,7 @@ class CellReader:
     parked: bool = False
     bounds: EndOffsets | None = None
     handed: dict[ShardId, BatchRange] = field(default_factory=dict)
+    topic_ids: dict[ShardId, str] = field(default_factory=dict)
 
     def reads(self, shard: ShardId) -> bool:
         return not self.topics or split(shard)[0] in self.topics

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shardherd.consumer.ports import Coordinator
-    from shardherd.source.kafka.end_offsets import EndWatcher
-    from shardherd.spark.agent_ports import Observer
+    from shardherd.spark.agent_ports import KnownEndOffsets, Observer
+    from shardherd.spark.kinesis.next_ends import NextEnds
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,9 @@ class CellRuntime(DriverRuntime[CellAgent]):
     def parked(self, cell: int) -> bool:
         return self._ask(lambda agent: agent.parked(cell))
 
+    def unfinished(self, cell: int) -> bool:
+        return self._ask(lambda agent: agent.unfinished(cell))
+
     def ended(self, cell: int, committed: Mapping[ShardId, Offset], failure: str = "", *, finished: bool = False) -> None:
         self._ask(lambda agent: agent.ended(cell, committed, failure, finished=finished))
 
@@ -97,10 +100,13 @@ class CellRuntime(DriverRuntime[CellAgent]):
 
         return asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
 
-    def _make_agent(self, coordinator: Coordinator, end_offsets: EndWatcher, observer: Observer) -> CellAgent:
+    def _make_agent(self, coordinator: Coordinator, end_offsets: KnownEndOffsets, observer: Observer) -> CellAgent:
         agent = CellAgent(self._pod.session, coordinator, end_offsets, observer, self._stop)
         agent.gauges = self._gauges
         return agent
+
+    def _next_ends(self) -> NextEnds:
+        raise CellsError("the state of cells is for Kafka, whose keys keep their cells: read Kinesis without spec.state")
 
     def _make_server(self, agent: CellAgent, path: Path, reader_settings: dict[str, Any], **more: Any) -> CellServer:
         return CellServer(agent, path, reader_settings, **more)

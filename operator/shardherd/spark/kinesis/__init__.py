@@ -1,1 +1,1 @@
-"""A query that reads Kinesis by itself: its options and offsets, what its micro-batches have, and Spark's readers of it."""
+"""A query that reads Kinesis, by itself or in a group: its options and offsets, what its micro-batches have, its readers."""

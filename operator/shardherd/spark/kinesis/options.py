@@ -1,20 +1,24 @@
-"""The options of a query that reads Kinesis by itself, parsed: their table, which go together, and what is wrong with them.
+"""The options of a query that reads Kinesis, by itself or in a group: their table, which go together, what is wrong with them.
 
-`source` asks whether a query reads Kinesis, and `readers` reads the options. Names are those of the Kafka side where the
+`source` asks whether a query reads Kinesis, and how; the readers read the options. Names are those of the Kafka side where the
 meaning is the same, and are not case-sensitive. It asks nobody anything.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from shardherd.source.kinesis.client import StreamAccess, keys_in
+from shardherd.source.kinesis.environment import STREAM as STREAM_VARIABLE
 from shardherd.source.values.value_format import OPTIONS as VALUE_OPTIONS
 from shardherd.source.values.value_format import ValueFormat
-from shardherd.spark.option_table import ALONE, OPTIONS, STREAM, Mode, Option
-from shardherd.spark.options import OptionError, duration, flag, value_format, whole
+from shardherd.spark.flow import Limits
+from shardherd.spark.option_table import ALL, ALONE, OPTIONS, STREAMS, Mode, Option
+from shardherd.spark.options import OptionError, Settings, duration, flag, value_format, whole
 
 STREAM_OPTION = "kinesis.stream"
 
@@ -50,18 +54,18 @@ KINESIS_OPTIONS = (
         "none.",
     ),
     Option(
-        "kinesis.maxSpanPerTrigger", STREAM, "`30s`",
+        "kinesis.maxSpanPerTrigger", STREAMS, "`30s`; in a group `10s`",
         "How much time a micro-batch goes on in each shard at most: a number with `ms`, `s`, `m` or `h`. A shard takes 1 MB "
         "and 1,000 records a second, so this bounds both.",
     ),
     Option(
-        "maxOffsetsPerTrigger", STREAM, "no limit",
+        "maxOffsetsPerTrigger", STREAMS, "no limit",
         "Most records of a micro-batch, as Kinesis counts them (an aggregated record is one), in equal parts for the shards "
         "that can be read. It makes the query read records twice: to count them, and to have them.",
     ),
-    Option("maxBytesPerTrigger", STREAM, "no limit", "Most bytes of a micro-batch, in equal parts, at the same cost."),
+    Option("maxBytesPerTrigger", STREAMS, "no limit", "Most bytes of a micro-batch, in equal parts, at the same cost."),
     Option(
-        "failOnDataLoss", ALONE, "`true`",
+        "failOnDataLoss", ALL, "`true`",
         "Whether records that are gone before they were read end the query. With `false` it goes on at what there is, and logs "
         "a warning.",
     ),
@@ -103,9 +107,39 @@ class KinesisSettings:
         return StreamAccess(self.stream, self.region, self.endpoint, keys)
 
 
+def of_pod(said: Mapping[str, str], **wanted: Any) -> KinesisSettings:
+    """The settings of a query in a group: how the stream is reached, as its pod says, and what else is `wanted`."""
+    return KinesisSettings(said["stream"], said["region"], said["endpoint"], said["credentials"], **wanted)
+
+
 def reads_kinesis(options: Mapping[str, str]) -> bool:
-    """Whether these are the options of a query that reads Kinesis."""
-    return any(name.lower().startswith("kinesis.") for name in options)
+    """Whether these are the options of a query that reads Kinesis by itself."""
+    return any(name.lower().startswith("kinesis.") for name in options) and not in_group(options)
+
+
+def in_group(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a query with these options reads its ConsumerGroup's stream, which the pod's environment names."""
+    alone = {STREAM_OPTION, "kafka.bootstrap.servers"}
+    return bool(environment.get(STREAM_VARIABLE)) and not any(name.lower() in alone for name in options)
+
+
+def group_options(options: Mapping[str, str]) -> Settings:
+    """What a query in a group wants. Raises OptionError."""
+    given = _named(options)
+    for option in KINESIS_OPTIONS:
+        if option.name in given and Mode.GROUP not in option.modes:
+            raise OptionError(
+                f"option {option.name} has no meaning in a ConsumerGroup, which says itself what is read and from where: remove"
+                f" it, or give {STREAM_OPTION} to read without a ConsumerGroup"
+            )
+    span = given.get("kinesis.maxSpanPerTrigger")
+    limits = Limits(
+        max_records=whole(given, "maxOffsetsPerTrigger"),
+        max_bytes=whole(given, "maxBytesPerTrigger"),
+        max_span=None if span is None else duration("kinesis.maxSpanPerTrigger", span),
+    )
+    values = value_format({name: given[name] for name in VALUE_OPTIONS if name in given})
+    return Settings(Mode.GROUP, limits, fail_on_data_loss=flag(given, "failOnDataLoss", default=True), values=values)
 
 
 def check_names(options: Mapping[str, str]) -> None:

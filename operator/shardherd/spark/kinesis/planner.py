@@ -242,10 +242,7 @@ class KinesisPlanner:
         newest = self._each(
             [shard for shard, each in listed.items() if each.end is None], lambda shard: self._service.newest(listed[shard])
         )
-        return {
-            shard: each.end if each.end is not None else 0 if newest[shard] is None else (newest[shard] or 0) + 1
-            for shard, each in listed.items()
-        }
+        return {shard: each.reaches(newest.get(shard)) for shard, each in listed.items()}
 
     def _lost(self, what: str) -> None:
         if self._settings.fail_on_data_loss:

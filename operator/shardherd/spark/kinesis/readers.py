@@ -23,7 +23,7 @@ from shardherd.source.kinesis.client import Kinesis
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.source.values.value_format import RAW, ValueFormat
-from shardherd.spark.decode_stats import Counts, added
+from shardherd.spark.decode_stats import Counts, CountsAddress, added, reported
 from shardherd.spark.kinesis.offsets import KinesisOffsets, parse
 from shardherd.spark.kinesis.options import KinesisSettings, read_options, values_in
 from shardherd.spark.kinesis.planner import KinesisPlanner
@@ -64,6 +64,11 @@ def columns(values: ValueFormat = RAW_VALUES) -> StructType:
     return StructType([StructField("value", values.spark_type()) if each.name == "value" else each for each in fields])
 
 
+def wanted_of(schema: StructType, values: ValueFormat) -> Wanted:
+    """The columns that Spark wants of all that there are."""
+    return chosen(schema, columns(values), values)
+
+
 def schema_of(options: Mapping[str, str]) -> StructType:
     """The columns of a query with these options."""
     return columns(values_in(options))
@@ -94,9 +99,13 @@ def _service(settings: KinesisSettings) -> tuple[Kinesis, Pace]:
 
 
 def read_slice(
-    partition: InputPartition, settings: KinesisSettings, wanted: Wanted, counted: Accumulator[Counts] | None
+    partition: InputPartition,
+    settings: KinesisSettings,
+    wanted: Wanted,
+    counted: Accumulator[Counts] | None,
+    counts_address: CountsAddress | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, in an executor's worker."""
+    """The rows of one task, in an executor's worker. Decoded values are added to `counted`, or told to `counts_address`."""
     from shardherd.source.kinesis.range_reading import read_ranges
     from shardherd.spark.reader import declared
 
@@ -109,6 +118,8 @@ def read_slice(
     batches = read_ranges(kinesis, pace, partition.ranges, names, fail_on_data_loss=settings.fail_on_data_loss, typed=typed)
     if wanted.not_null:
         batches = declared(batches, wanted.not_null)
+    if decoded and counts_address is not None:
+        return reported(batches, counts_address)
     return added(batches, counted) if decoded and counted is not None else batches
 
 

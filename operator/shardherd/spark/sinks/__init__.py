@@ -32,8 +32,8 @@ def delta(
     **What it guarantees.** Each record's rows are in the table once: whatever task, driver or operator is killed, whenever;
     though the micro-batch is run again, or a shard moves while it is written; though a consumer that was paused goes on after
     its shards have moved; though nobody learns whether a commit has happened. One commit adds all files of a micro-batch and
-    for each of its shards a transaction identifier (application `<group UID>/<shard>`, version: the position). A writer that
-    comes too late with a shard is refused by Delta's protocol, and reads the positions again; writers of other shards commit
+    for each of its shards a transaction identifier (application `<group UID>/<shard>@<topic's id>`, version: the position). A
+    writer that comes too late with a shard is refused by Delta's protocol, and reads the positions again; others commit
     beside it. The sink's position wins over the group's checkpoint: what is below it is left out.
 
     **What it does not.** It knows records by their shard and offset: a record that was produced twice is two records. What
@@ -41,10 +41,11 @@ def delta(
     writes nothing a second time, and RESTORE takes rows back but not the positions. Files that were written and not committed
     stay until VACUUM.
 
-    The DataFrame must have the source's columns `shard` and `offset`; `leave_out` names columns that the table shall not have.
-    A table that does not exist is made, with `partition_by`. Two DataFrames may go to one table in a micro-batch if each sink
-    has a `name` of its own. `storage_options` are deltalake's. With `accept_gaps` a micro-batch may begin above the table's
-    position, which is an error otherwise. It needs the extra `shardherd[delta]`, in executors too. Raises SinkError.
+    The DataFrame must have the source's columns `shard` and `offset` (of Kinesis `sequenceNumber`); `leave_out` names columns
+    that the table shall not have. A table that does not exist is made, with `partition_by`. Two DataFrames may go to one table
+    in a micro-batch if each sink has a `name` of its own. `storage_options` are deltalake's. With `accept_gaps` a micro-batch
+    may begin above the table's position, which is an error otherwise. It needs the extra `shardherd[delta]`, in executors too.
+    Raises SinkError.
     """
     from shardherd.spark.sinks.delta_table import DeltaSink
 
@@ -88,12 +89,12 @@ def kafka(
     say where the topic is, as those of the source: `kafka.bootstrap.servers`, `kafka.security.protocol` and so on; without
     them it is the group's own cluster. In another one a topic with the name and the partitions of the source's must be there.
     `compression` is none, gzip, lz4 or zstd. After `transaction_timeout` seconds brokers abort what was begun and not ended.
-    With `accept_gaps` a micro-batch may begin above the sink's position, which is an error otherwise. Raises SinkError,
-    KafkaSettingError.
+    With `accept_gaps` a micro-batch may begin above the sink's position, which is an error otherwise. What reads Kinesis has no
+    such positions, and is refused. Raises SinkError, KafkaSettingError.
     """
     from shardherd.source.encoding.record_encoding import COMPRESSIONS
     from shardherd.spark.sinks.kafka_topic import KafkaSink
-    from shardherd.spark.sinks.positions import SinkError
+    from shardherd.transactions.outcomes import SinkError
 
     if compression not in COMPRESSIONS:
         raise SinkError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
@@ -160,11 +161,11 @@ def postgresql(
     promoted, PostgreSQL's own `synchronous_commit` says what may be lost: rows and positions are lost together.
 
     `conninfo` is psycopg's, also for executors, which write. `table` must exist, `positions` is made; both may begin with a
-    schema's name, and are spelled as in the catalogue. The DataFrame must have the source's columns `shard` and `offset`;
-    `leave_out` names columns that the table does not have. Arrays, maps and structs are refused: make texts of them. Two
-    DataFrames may go to one table in a micro-batch if each sink has a `name` of its own. With `accept_gaps` a micro-batch may
-    begin above the sink's position, which is an error otherwise. It needs the extra `shardherd[postgresql]`, in executors too.
-    Raises SinkError.
+    schema's name, and are spelled as in the catalogue. The DataFrame must have the source's columns `shard` and `offset` (of
+    Kinesis `sequenceNumber`); `leave_out` names columns that the table does not have. Arrays, maps and structs are refused:
+    make texts of them. Two DataFrames may go to one table in a micro-batch if each sink has a `name` of its own. With
+    `accept_gaps` a micro-batch may begin above the sink's position, which is an error otherwise. It needs the extra
+    `shardherd[postgresql]`, in executors too. Raises SinkError.
     """
     from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
 

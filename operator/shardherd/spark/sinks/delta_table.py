@@ -39,9 +39,11 @@ from pyspark.sql.types import (
 from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks.delta_files import FILES_DDL, FileJob, write_files
-from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings
+from shardherd.spark.sinks.delta_positions import read, written
+from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
 from shardherd.spark.sinks.frames import ColumnsError, refused, still_wanted, stored_columns
-from shardherd.spark.sinks.positions import Pending, Stored, TableError
+from shardherd.spark.sinks.positions import Pending
+from shardherd.transactions.outcomes import ConflictError, Stored, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,7 +138,7 @@ class DeltaSink:
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
-        stored = stored_columns(schema, self.leave_out)
+        stored = stored_columns(schema, self.leave_out, ranges)
         if strange := [each for each in stored.fields if not _has_type(each.dataType)]:
             raise refused(strange, "Delta has no such type: cast or drop them")
         table = self._open(stored)
@@ -147,8 +149,8 @@ class DeltaSink:
         self.writings.write(about, store, ranges, accept_gaps=self.accept_gaps, key=f"{table.table_uri} {self.name}")
 
     def app_id(self, ranges: BatchRanges, shard: str) -> str:
-        """The application id of a shard's transactions: no other group, and no other sink of this one, has the same."""
-        return f"{ranges.group}/{shard}" + (f"/{self.name}" if self.name else "")
+        """The application id of a shard's transactions: no other group, topic, or sink of this one has the same."""
+        return f"{ranges.group}/{ranges.key(shard)}" + (f"/{self.name}" if self.name else "")
 
     def _open(self, stored: StructType) -> DeltaTable:
         """The table, which is made if it is not there. It is kept: to load all that its log says takes long."""
@@ -192,8 +194,11 @@ class _Store:
         self._table.update_incremental()
         if said := unfit(self._table, self._stored):
             raise TableError(f"the Delta table {self._sink.table} {said}")
-        versions = {shard: self._table.transaction_version(self._sink.app_id(self._ranges, shard)) for shard in self._ranges}
-        return {shard: Stored(version) for shard, version in versions.items() if version is not None}
+        found = {
+            shard: read(self._table.transaction_version, self._sink.app_id(self._ranges, shard), shard)
+            for shard in self._ranges
+        }
+        return {shard: Stored(position) for shard, position in found.items() if position is not None}
 
     def write(self, wanted: Mapping[str, Pending]) -> None:
         partitions = tuple(self._table.metadata().partition_columns)
@@ -210,7 +215,11 @@ class _Store:
         adds: list[AddAction | RemoveAction] = [
             AddAction(each.path, each.size, json.loads(each.partition), now, True, each.stats) for each in files
         ]
-        moved = [Transaction(self._sink.app_id(self._ranges, shard), each.stop, now) for shard, each in wanted.items()]
+        moved = [
+            Transaction(app, version, now)
+            for shard, each in wanted.items()
+            for app, version in written(self._sink.app_id(self._ranges, shard), shard, each.stop)
+        ]
         try:
             self._table.create_write_transaction(
                 adds,

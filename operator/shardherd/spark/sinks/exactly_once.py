@@ -13,16 +13,13 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from shardherd.spark.running_batch import BatchRange, BatchRanges, Running
-from shardherd.spark.sinks.positions import Pending, SinkError, Stored, pending
+from shardherd.spark.sinks.positions import Pending, pending
+from shardherd.transactions.outcomes import ConflictError, SinkError, Stored
 
 log = logging.getLogger(__name__)
 
 TRIES = 5
 """How often a micro-batch is tried: again when somebody else has moved a position, or when a commit was lost."""
-
-
-class ConflictError(SinkError):
-    """The positions are not what they were when they were read, or may not be: read them again."""
 
 
 class Store(Protocol):

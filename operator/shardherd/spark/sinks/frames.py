@@ -14,10 +14,12 @@ from pyspark.sql import functions
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark.sinks.positions import Pending, SinkError
-from shardherd.spark.sinks.rows import OFFSET, SHARD
+from shardherd.spark.sinks.positions import Pending
+from shardherd.spark.sinks.rows import OFFSET, SEQUENCE_NUMBER, SHARD, number_of
 from shardherd.spark.task_planning import plan_tasks
+from shardherd.transactions.outcomes import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,15 +29,23 @@ class ColumnsError(SinkError):
     """A DataFrame that a sink cannot write. Names the column and the remedy."""
 
 
-def stored_columns(schema: StructType, leave_out: Collection[str]) -> StructType:
+def known_by(schema: StructType, shards: Collection[str]) -> str:
+    """The column by which records are known in these shards; as the DataFrame has it, if nothing was read yet."""
+    if shards:
+        return number_of(shards)
+    return SEQUENCE_NUMBER if SEQUENCE_NUMBER in schema.names and OFFSET not in schema.names else OFFSET
+
+
+def stored_columns(schema: StructType, leave_out: Collection[str], shards: Collection[str]) -> StructType:
     """The columns that are written. Raises ColumnsError if one is missing by which rows are known, or is there twice."""
     names = [field.name for field in schema.fields]
-    for name, wanted in ((SHARD, StringType()), (OFFSET, LongType())):
+    number = known_by(schema, shards)
+    for name, wanted in ((SHARD, StringType()), (number, LongType() if number == OFFSET else StringType())):
         if name not in names:
             raise ColumnsError(
                 f"the DataFrame has no column {name!r}, by which this sink knows which rows it has already: keep the source's "
-                "columns shard and offset (.select('shard', 'offset', ...)), and name them in leave_out=[...] if the table "
-                "shall not have them. Rows of several records, like those of groupBy, cannot be written by this sink"
+                f"columns shard and {number} (.select('shard', '{number}', ...)), and name them in leave_out=[...] if the "
+                "table shall not have them. Rows of several records, like those of groupBy, cannot be written by this sink"
             )
         found = schema[name].dataType
         if found != wanted:
@@ -64,13 +74,18 @@ def shard_by_shard(frame: DataFrame, wanted: Mapping[str, Pending], ranges: Coll
     """The rows with all of each shard in one task: a position can be moved only when all rows below it are there."""
     slots = frame.sparkSession.sparkContext.defaultParallelism
     fresh = still_wanted(frame, wanted, ranges)
-    tasks = plan_tasks({ShardId(shard): ReadRange(each.start, each.stop, 0) for shard, each in wanted.items()}, slots)
+    tasks = plan_tasks({ShardId(shard): _weight(ShardId(shard), each) for shard, each in wanted.items()}, slots)
     if len(tasks) == 1:
         return fresh.coalesce(1)
     task_of = {part.shard: number for number, task in enumerate(tasks) for part in task}
     literals = (functions.lit(each) for each in chain.from_iterable(sorted(task_of.items())))
     number = functions.create_map(*literals)[functions.col(SHARD)]
     return fresh.repartitionById(len(tasks), functions.coalesce(number, functions.lit(0)))
+
+
+def _weight(shard: ShardId, wanted: Pending) -> ReadRange:
+    """A range of as many records, as far as positions count them: those of Kinesis do not."""
+    return ReadRange(0, 1 if is_of_kinesis(shard) else wanted.stop - wanted.start, 0)
 
 
 def refused(fields: Sequence[StructField], why: str) -> ColumnsError:

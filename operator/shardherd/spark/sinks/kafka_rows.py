@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +18,13 @@ import pyarrow.compute as pc
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.source.encoding.record_encoding import Batch, Encoder, PartitionError
+from shardherd.source.encoding.record_encoding import Encoder, PartitionError
 from shardherd.spark.running_batch import BatchRange
-from shardherd.spark.sinks.exactly_once import ConflictError
-from shardherd.spark.sinks.kafka_transactions import Output, Transaction, Transactions
-from shardherd.spark.sinks.positions import Pending, SinkError, Stored
+from shardherd.spark.sinks.positions import Pending
 from shardherd.spark.sinks.rows import SHARD, Rows
+from shardherd.transactions.kafka_transactions import Output, Transaction, Transactions
+from shardherd.transactions.outcomes import ConflictError, SinkError
+from shardherd.transactions.topics import connection, rounds_of
 
 _FIELDS: dict[str, pa.DataType] = {"shard": pa.string(), "conflict": pa.string()}
 WRITTEN = pa.schema(_FIELDS)
@@ -54,19 +53,6 @@ class WriteJob:
     wanted: Mapping[str, Pending]
 
 
-_connections: dict[tuple[str, Security], Transactions] = {}
-_opening = threading.Lock()
-
-
-def connection(bootstrap_servers: str, security: Security) -> Transactions:
-    """This process's connection to a cluster."""
-    with _opening:
-        found = _connections.get((bootstrap_servers, security))
-        if found is None:
-            found = _connections[bootstrap_servers, security] = Transactions(bootstrap_servers, security)
-        return found
-
-
 def write_records(batches: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
     """Write the rows that the output does not have yet. Gives one row for each shard of which there were some, of `WRITTEN`."""
     rows = Rows(job.ranges, job.wanted)
@@ -90,21 +76,12 @@ def write_records(batches: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[
     yield pa.RecordBatch.from_pylist(told, WRITTEN)
 
 
-def expected(wanted: Pending) -> Stored | None:
-    """Where the output must stand before these records are written."""
-    return None if wanted.before is None else Stored(wanted.before, wanted.epoch)
-
-
-def moved(shard: str, transaction: Transaction, wanted: Pending) -> ConflictError:
-    """The error for an output that does not stand where it was thought to."""
-    return ConflictError(f"the position of {shard} is {transaction.stood}, and was thought to be {expected(wanted)}")
-
-
-def opened(opening: Callable[[], Transaction], wanted: Pending) -> Transaction:
+def opened(opening: Callable[[], Transaction], wanted: Pending, output: Output) -> Transaction:
     """A transaction before which the output stands where it was thought to. Raises ConflictError."""
     transaction = opening()
-    if transaction.stood != expected(wanted):
-        raise moved(transaction.shard, transaction, wanted)
+    expected = None if wanted.before is None else output.stored(transaction.shard, wanted.before, wanted.epoch)
+    if transaction.stood != expected:
+        raise ConflictError(f"the position of {transaction.shard} is {transaction.stood}, and was thought to be {expected}")
     return transaction
 
 
@@ -155,7 +132,7 @@ class _Writing:
         for shard, each in self._shards.items():
             wanted = self._job.wanted[shard]
             assert each.transaction is not None
-            stored = Stored(wanted.stop, wanted.epoch)
+            stored = self._job.output.stored(shard, wanted.stop, wanted.epoch)
             ends.append(self._kafka.begin_commit(self._job.output, each.transaction, stored))
         all_of(ends)
 
@@ -171,21 +148,17 @@ class _Writing:
         if not each.waiting:
             return
         if each.encoder is None:
-            each.transaction = opened(each.opening, self._job.wanted[shard])
+            each.transaction = opened(each.opening, self._job.wanted[shard], self._job.output)
             each.encoder = Encoder(each.transaction.producer, self._job.compression)
         assert each.transaction is not None
         rows = pa.Table.from_batches(each.waiting)
         each.waiting, each.bytes = [], 0
         self._keyless = (self._keyless + 1) % self._job.partitions
-        by_partition: dict[int, list[Batch]] = {}
         try:
-            for batch in each.encoder.encode(rows, self._job.partitions, self._keyless, int(time.time() * 1000)):
-                by_partition.setdefault(batch.partition, []).append(batch)
+            rounds = rounds_of(each.encoder.encode(rows, self._job.partitions, self._keyless, int(time.time() * 1000)))
         except PartitionError as error:
             raise SinkError(f"the topic {self._job.output.topic}: {error}") from error
         _wait(each)
-        # A request may have one batch of a partition.
-        rounds = [[batch for batch in batches if batch is not None] for batches in zip_longest(*by_partition.values())]
         each.sending = self._kafka.begin_send(self._job.output, each.transaction, rounds)
 
 

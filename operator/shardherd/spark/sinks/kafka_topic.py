@@ -26,16 +26,16 @@ from pyspark.sql.types import (
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.core.planning.durability import Level
-from shardherd.source.kafka.partitions import partition_of
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.exactly_once import TRIES, WRITINGS, ConflictError, Writings
-from shardherd.spark.sinks.frames import ColumnsError, stored_columns
-from shardherd.spark.sinks.kafka_rows import WRITTEN_DDL, WriteJob, all_of, connection, opened, write_records
-from shardherd.spark.sinks.kafka_transactions import Output, Transactions
-from shardherd.spark.sinks.positions import Pending, Stored, TableError
-from shardherd.spark.sinks.rows import OFFSET, SHARD
+from shardherd.spark.sinks.exactly_once import TRIES, WRITINGS, Writings
+from shardherd.spark.sinks.frames import ColumnsError, known_by, stored_columns
+from shardherd.spark.sinks.kafka_rows import WRITTEN_DDL, WriteJob, all_of, opened, write_records
+from shardherd.spark.sinks.positions import Pending
+from shardherd.spark.sinks.rows import OFFSET, SEQUENCE_NUMBER, SHARD
 from shardherd.spark.sinks.shard_tasks import by_tasks, without_rows
+from shardherd.transactions.kafka_transactions import Output, Transactions
+from shardherd.transactions.outcomes import ConflictError, SinkError, Stored
+from shardherd.transactions.topics import check_topic, connection, partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,6 +53,12 @@ COLUMNS: Mapping[str, tuple[type[DataType], ...]] = {
     "timestamp": (TimestampType,),
 }
 """What a record of Kafka is made of, and the types that it may have."""
+
+OF_KINESIS = (
+    "the sink kafka keeps the position of a shard as an offset of the source's partition, and a shard of Kinesis has neither "
+    'one nor the other: write with Spark\'s own format("kafka"), which is at least once, or to a table by '
+    "shardherd.spark.sinks.delta or postgresql"
+)
 
 Writer = Callable[[WriteJob], Iterable[Sequence[Any]]]
 """Has all tasks write their rows; what comes back are the values of `kafka_rows.WRITTEN`, in its order."""
@@ -84,13 +90,15 @@ class KafkaSink:
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
+        if known_by(schema, ranges) == SEQUENCE_NUMBER:
+            raise SinkError(OF_KINESIS)
         columns = record_columns(schema)
         if not ranges:
             return
         servers, security = self.access()
         kafka = connection(servers, security)
-        partitions = self._look(kafka, servers, ranges)
-        output = Output(self.topic, self.output_group(ranges), self.transaction_timeout)
+        partitions = self._look(kafka, ranges)
+        output = Output(self.topic, self.output_group(ranges), self.transaction_timeout, ranges.topic_ids)
         job = WriteJob(servers, security, output, partitions, self.compression, columns, dict(ranges), {})
         about = f"the topic {self.topic}" + (f" by the sink {self.name!r}" if self.name else "")
         # Whose positions are the same is the same sink, though the topics differ: `a.b` is also `a` with the name b.
@@ -101,28 +109,11 @@ class KafkaSink:
         """The Kafka group whose offsets are this sink's positions."""
         return self.group_id or ".".join(filter(None, ("shardherd", ranges.group, self.topic, self.name)))
 
-    def _look(self, kafka: Transactions, servers: str, ranges: BatchRanges) -> int:
+    def _look(self, kafka: Transactions, ranges: BatchRanges) -> int:
         """How many partitions the topic has; and, the first time, what is wrong with it and with those of the source."""
-        partitions = kafka.partitions(self.topic)
-        if not partitions:
-            raise TableError(f"Kafka at {servers} has no topic {self.topic!r}: create it, with as many partitions as you want")
         if self._looked:
-            return partitions
-        read: dict[str, int] = {}
-        for topic, number in (partition_of(ShardId(shard)) for shard in ranges):
-            read[topic] = max(read.get(topic, 0), number + 1)
-        for topic, wanted in read.items():
-            if kafka.partitions(topic) < wanted:
-                raise TableError(
-                    f"Kafka at {servers} has no topic {topic!r} with {wanted} partitions, as the source has it. The"
-                    " positions of this sink are offsets of the source's partitions, and Kafka takes none of others:"
-                    " write to the cluster that is read, or make a topic of this name there, which stays empty"
-                )
-        found = kafka.durability(self.topic)
-        if found.level is Level.BAD:
-            raise TableError(f"the topic {self.topic}: {found.said}; {found.remedy}")
-        if found.level is Level.NOTE:
-            log.warning("the topic %s: %s", self.topic, found.said)
+            return partitions_of(kafka, self.topic)
+        partitions = check_topic(kafka, self.topic, map(ShardId, ranges))
         self._looked = True
         return partitions
 
@@ -150,16 +141,15 @@ class _Store:
         """Where the output stands; and for whom a grant is new, no older one writes from now on."""
         output = self._job.output
         found, _ = self._kafka.look(output, self._ranges)
+        # Under the same grant the topic is the same; a newer one has the last word, whatever topic there is now.
         ours = {shard for shard, each in self._ranges.items() if shard in found and found[shard].epoch >= each.epoch}
         opening = {shard: self._kafka.begin_open(output, shard) for shard in self._ranges if shard not in ours}
         commits = []
         for shard, wait in opening.items():
             transaction, each = wait(), self._ranges[shard]
-            stood = transaction.stood or Stored(each.start)
-            if stood.epoch < each.epoch:
-                stood = Stored(stood.position, each.epoch)
-                commits.append(self._kafka.begin_commit(output, transaction, stood))
-            found[shard] = stood
+            found[shard] = output.granted(shard, transaction.stood, each.start, each.epoch)
+            if found[shard] != transaction.stood:
+                commits.append(self._kafka.begin_commit(output, transaction, found[shard]))
         all_of(commits)
         return {str(shard): each for shard, each in found.items()}
 
@@ -179,15 +169,15 @@ class _Store:
         opening = {shard: self._kafka.begin_open(job.output, ShardId(shard)) for shard in empty}
         commits = []
         for shard, wait in opening.items():
-            transaction = opened(wait, wanted[shard])
-            stored = Stored(wanted[shard].stop, wanted[shard].epoch)
+            transaction = opened(wait, wanted[shard], job.output)
+            stored = job.output.stored(shard, wanted[shard].stop, wanted[shard].epoch)
             commits.append(self._kafka.begin_commit(job.output, transaction, stored))
         all_of(commits)
 
 
 def record_columns(schema: StructType) -> tuple[str, ...]:
     """The columns that make a record. Raises ColumnsError."""
-    stored_columns(schema, ())
+    stored_columns(schema, (), ())
     names = [name for name in schema.names if name not in (SHARD, OFFSET)]
     if "value" not in names:
         raise ColumnsError(

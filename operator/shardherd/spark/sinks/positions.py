@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from shardherd.core.model.naming import is_of_kinesis
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.running_batch import BatchRange
-
-
-class SinkError(RuntimeError):
-    """A micro-batch cannot be written so that each record stands there once. Says why and what to do."""
-
-
-class TableError(SinkError):
-    """A table that a sink cannot write to. Says why and what to do."""
+from shardherd.transactions.outcomes import SinkError, Stored
 
 
 class GapError(SinkError):
@@ -30,16 +24,9 @@ class StaleWriterError(SinkError):
     """A consumer with a newer grant of the shard has written already: this one must not."""
 
 
-class Stored(NamedTuple):
-    """What a sink has of a shard: all records below `position`. `epoch` is of who wrote last, 0 where a sink keeps none."""
-
-    position: int
-    epoch: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The records of a shard that are still to be written: start <= offset < stop.
+    """The records of a shard that are still to be written: start <= offset < stop, in Kinesis the sequence number.
 
     `before` is the position that the sink must have until then, None if it has none.
     """
@@ -70,9 +57,12 @@ def pending(ranges: Mapping[str, BatchRange], stored: Mapping[str, Stored], *, a
                 "application starts anew with the shards that it holds"
             )
         if has.position < each.start and not accept_gaps:
+            missing = f"{each.start - has.position} offsets are missing in between"
+            if is_of_kinesis(ShardId(shard)):
+                missing = "the records in between are missing"
             raise GapError(
                 f"the sink has shard {shard} up to offset {has.position}, and this micro-batch begins at {each.start}: "
-                f"{each.start - has.position} offsets are missing in between. If the sink was restored from a copy, force the "
+                f"{missing}. If the sink was restored from a copy, force the "
                 f"group's checkpoint of the shard back to {has.position}; if a checkpoint was forced ahead on purpose, start "
                 "the application once with accept_gaps=True"
             )

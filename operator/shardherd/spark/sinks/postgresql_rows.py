@@ -45,13 +45,14 @@ BEGIN = (
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """What every task of a micro-batch is told. `sink` and `group` say whose positions they are."""
+    """What every task of a micro-batch is told. `sink` and `group` say whose positions they are, `keys` which of a shard."""
 
     conninfo: str = field(repr=False)
     table: str
     positions: str
     sink: str
     group: str
+    keys: Mapping[str, str]
     columns: tuple[str, ...]
     ranges: Mapping[str, BatchRange]
     wanted: Mapping[str, Pending]
@@ -76,7 +77,7 @@ def parameters(job: CopyJob, shards: Iterable[str]) -> list[dict[str, str | int 
         {
             "sink": job.sink,
             "group": job.group,
-            "shard": shard,
+            "shard": job.keys[shard],
             "before": job.wanted[shard].before,
             "stop": job.wanted[shard].stop,
             "epoch": job.wanted[shard].epoch,

@@ -31,11 +31,13 @@ from pyspark.sql.types import (
 )
 
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.exactly_once import WRITINGS, ConflictError, Writings
-from shardherd.spark.sinks.frames import ColumnsError, refused, stored_columns
-from shardherd.spark.sinks.positions import Pending, Stored, TableError
+from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
+from shardherd.spark.sinks.frames import ColumnsError, known_by, refused, stored_columns
+from shardherd.spark.sinks.positions import Pending
 from shardherd.spark.sinks.postgresql_rows import WRITTEN_DDL, CopyJob, connected, copy_rows, move, name_of, parameters
+from shardherd.spark.sinks.rows import SEQUENCE_NUMBER
 from shardherd.spark.sinks.shard_tasks import by_tasks, without_rows
+from shardherd.transactions.outcomes import ConflictError, Stored, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,7 +60,7 @@ TYPES: tuple[type[DataType], ...] = (
 
 POSITIONS = (
     "CREATE TABLE IF NOT EXISTS {positions} (sink text NOT NULL, group_uid text NOT NULL, shard text NOT NULL,"
-    " position bigint NOT NULL, epoch bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now(),"
+    " position numeric NOT NULL, epoch bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now(),"
     " PRIMARY KEY (sink, group_uid, shard))"
 )
 
@@ -85,6 +87,8 @@ class PostgreSQLSink:
     accept_gaps: bool = False
     writings: Writings = WRITINGS
     _looked: bool = field(default=False, repr=False)
+    _whole: bool = field(default=False, repr=False)
+    """Whether the table of positions takes numbers of 64 bits only, as older versions made it."""
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What foreachBatch calls."""
@@ -98,12 +102,18 @@ class PostgreSQLSink:
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
-        stored = stored_columns(schema, self.leave_out)
+        stored = stored_columns(schema, self.leave_out, ranges)
         if strange := [each for each in stored.fields if not isinstance(each.dataType, TYPES)]:
             raise refused(strange, "this sink has no way to write such a type: make a text of it (to_json), or drop it")
         if not self._looked:
             self._look(stored)
             self._looked = True
+        if self._whole and known_by(schema, ranges) == SEQUENCE_NUMBER:
+            raise TableError(
+                f"the table of positions {self.positions} has the column position as bigint, which is too small for the "
+                f"sequence numbers of Kinesis: ALTER TABLE {self.positions} ALTER COLUMN position TYPE numeric, or name "
+                "another table by positions=..."
+            )
         if not ranges:
             return
         about = f"the table {self.table}" + (f" by the sink {self.name!r}" if self.name else "")
@@ -145,7 +155,8 @@ class PostgreSQLSink:
         positions = name_of(self.positions)
         try:
             with connection.transaction():
-                connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(positions))
+                found = connection.execute(sql.SQL("SELECT position FROM {} LIMIT 0").format(positions)).description
+                self._whole = found is not None and found[0].type_code == connection.adapters.types["int8"].oid
         except errors.UndefinedTable:
             try:
                 with connection.transaction():
@@ -178,9 +189,10 @@ class _Store:
                 sql.SQL("SELECT shard, position, epoch FROM {} WHERE sink = %s AND group_uid = %s AND shard = ANY(%s)").format(
                     table
                 ),
-                (self._sink.sink, self._ranges.group, list(self._ranges)),
+                (self._sink.sink, self._ranges.group, [self._ranges.key(shard) for shard in self._ranges]),
             )
-            return {shard: Stored(position, epoch) for shard, position, epoch in found}
+            stored = {key: Stored(int(position), epoch) for key, position, epoch in found}
+        return {shard: stored[key] for shard in self._ranges if (key := self._ranges.key(shard)) in stored}
 
     def write(self, wanted: Mapping[str, Pending]) -> None:
         job = self._job(wanted)
@@ -196,6 +208,7 @@ class _Store:
     def _job(self, wanted: Mapping[str, Pending]) -> CopyJob:
         sink = self._sink
         ranges = self._ranges
+        keys = {shard: ranges.key(shard) for shard in ranges}
         return CopyJob(
-            sink.conninfo, sink.table, sink.positions, sink.sink, ranges.group, self._columns, dict(ranges), dict(wanted)
+            sink.conninfo, sink.table, sink.positions, sink.sink, ranges.group, keys, self._columns, dict(ranges), dict(wanted)
         )

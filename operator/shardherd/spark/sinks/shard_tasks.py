@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.running_batch import BatchRange
-from shardherd.spark.sinks.exactly_once import ConflictError
 from shardherd.spark.sinks.frames import shard_by_shard
 from shardherd.spark.sinks.positions import Pending
+from shardherd.transactions.outcomes import ConflictError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model.nouns import Condition, ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
+from shardherd.core.model.nouns import Condition, ConsumerId, GroupSettings, GroupSpec, Incarnation, Reset, ResetTo
 from shardherd.core.model.reasons import IMAGE_UNAVAILABLE
 from shardherd.core.planning.observed import ExecutorPod, Memory, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
 from shardherd.core.planning.plan import (
@@ -451,6 +451,23 @@ def test_nothing_is_applied_beside_an_object_that_belongs_to_somebody_else(kind:
     assert actions(**{**mine, kind: theirs}) == ()
     old = pods(0, 1, current=False, ready=False)
     assert actions(**{kind: theirs}, consumers=old) == ()
+
+
+def test_pods_that_call_another_operator_are_replaced_at_once_as_none_of_them_can_drain() -> None:
+    foreign = pods(0, 1, current=False, foreign=True)
+    why = "it calls an operator that does not serve its group any more"
+    assert actions(consumers=foreign) == (DeletePod("clicks-0", "uid-0", why), DeletePod("clicks-1", "uid-1", why))
+    assert actions(consumers=(foreign[0], replace(foreign[1], deleting=True))) == (DeletePod("clicks-0", "uid-0", why),)
+    # What a paused group has read is checkpointed, so that is the time to move it.
+    assert actions(consumers=foreign, declared=declared(settings=GroupSettings(paused=True))) == actions(consumers=foreign)
+    # Their successors come back for what they held: while they go, nobody is told to give anything up.
+    going = tuple(replace(pod, deleting=True) for pod in foreign)
+    assert actions(consumers=going) == ()
+    # First the template is ours, or the same pods would be made again.
+    assert actions(consumers=foreign, stateful_set=OwnedSet(current=False, replicas=2))[0] == ApplyStatefulSet(2)
+    assert not any(
+        isinstance(each, DeletePod) for each in actions(consumers=foreign, stateful_set=OwnedSet(current=False, replicas=2))
+    )
 
 
 def test_a_pod_of_an_older_declaration_that_is_not_ready_is_replaced_unless_it_goes_anyway() -> None:

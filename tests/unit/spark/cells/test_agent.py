@@ -10,12 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace as told
 
 from shardherd.core.consumer.cells import CellStart
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.gauges import Gauge, GaugeKind
-from shardherd.core.model.nouns import ConfirmedShard, FailingCell, Heartbeat, HeartbeatReply, Phase, ShardId
+from shardherd.core.model.nouns import FailingCell, Heartbeat, HeartbeatReply, Phase, ShardId
 from shardherd.spark.cells.agent import CellAgent, _shown
 from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.decode_stats import ReceivedCounts, new_address
@@ -36,10 +37,7 @@ class CellCoordinator(FakeCoordinator):
 
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         reply = await super().heartbeat(heartbeat, wait)
-        confirmed = tuple(
-            ConfirmedShard(e.shard, e.owner_epoch, e.held_since_epoch, e.position, start=self.starts.get(e.shard, 0))
-            for e in reply.confirmed
-        )
+        confirmed = tuple(told(each, start=self.starts.get(each.shard, 0)) for each in reply.confirmed)
         return HeartbeatReply(reply.revision, confirmed, paused=reply.paused, cells=2, state_generation=self.generation)
 
 
@@ -145,6 +143,25 @@ def test_what_was_logged_and_not_finished_is_read_again_whoever_planned_it() -> 
     story(body)
 
 
+def test_a_micro_batch_is_of_the_topic_that_it_was_planned_for_also_when_it_is_read_again() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.source_ids = {A0: "id-2", B0: "id-9"}
+        await scene.holding((A0, 9, 10), (B0, 9, 0))
+        reader = await scene.query(0)
+        logged = Offsets(GROUP, 0, {A0: ReadRange(10, 40, 2)}, {"clicks": "id-1"})
+        scene.agent.replay(reader, logged)
+        again = scene.agent.batch(0)
+        end = await scene.agent.latest(reader, logged, None)
+        batch = scene.agent.batch(0)
+        assert again is not None
+        assert batch is not None
+        assert again.topic_ids == {A0: "id-1"}
+        assert end.topics == {"clicks": "id-2", "views": "id-9"}
+        assert batch.topic_ids == {A0: "id-2", B0: "id-9"}
+
+    story(body)
+
+
 def test_a_query_that_is_to_be_stopped_gets_no_answer_and_its_cell_is_let_go_after_its_end() -> None:
     async def body(scene: Scene) -> None:
         await scene.holding((A0, 1, 0), (A2, 2, 0))
@@ -197,6 +214,34 @@ def test_a_failing_cell_rests_and_the_others_are_not_touched() -> None:
 @pytest.mark.parametrize(("failure", "told"), [("a\tb\nc", "a b"), ("", "it does not say why"), ("x" * 400, "x" * 300)])
 def test_what_is_told_of_a_failure_is_one_printable_line(failure: str, told: str) -> None:
     assert _shown(failure) == told
+
+
+def test_what_was_handed_out_of_a_cell_is_unfinished_until_spark_says_otherwise() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0), (A1, 2, 0))
+        agent, reader = scene.agent, await scene.query(0)
+        assert not agent.unfinished(0)
+        await agent.latest(reader, NOTHING, None)
+        assert (agent.unfinished(0), agent.unfinished(1)) == (True, False)
+        agent.committed(0, {A0: 100})
+        assert not agent.unfinished(0)
+
+    story(body)
+
+
+def test_what_spark_has_told_nothing_of_is_unfinished_also_if_its_query_asks_for_more_and_there_is_none() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        agent, reader = scene.agent, await scene.query(0)
+        end = await agent.latest(reader, NOTHING, None)
+        assert await agent.latest(reader, end, None) == end, "the progress event comes later than this question"
+        assert agent.unfinished(0)
+        agent.committed(0, {A0: 99})
+        assert agent.unfinished(0)
+        agent.committed(0, {A0: 100})
+        assert not agent.unfinished(0)
+
+    story(body)
 
 
 def test_a_reader_of_an_earlier_start_is_refused() -> None:

@@ -31,10 +31,11 @@ from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks import delta
 from shardherd.spark.sinks.delta_files import FileJob, statistics, write_files
 from shardherd.spark.sinks.delta_table import DeltaSink
-from shardherd.spark.sinks.exactly_once import ConflictError, Writings
+from shardherd.spark.sinks.exactly_once import Writings
 from shardherd.spark.sinks.frames import ColumnsError
-from shardherd.spark.sinks.positions import GapError, SinkError, TableError
+from shardherd.spark.sinks.positions import GapError
 from shardherd.spark.sinks.rows import StrangeRowsError
+from shardherd.transactions.outcomes import ConflictError, SinkError, TableError
 from tests.harness.long import LONG
 from tests.harness.micro_batches import GROUP, A, B, of, records
 
@@ -87,6 +88,42 @@ def position(path: Path, shard: str, name: str = "") -> int | None:
     return DeltaTable(str(path / "table")).transaction_version(f"{GROUP}/{shard}" + (f"/{name}" if name else ""))
 
 
+def move_and_kill(path: Path, schema: StructType, begins: Mapping[str, int], seed: int) -> None:
+    """Write micro-batches of these shards, whose drivers are killed, or are late when the first shard has moved."""
+    draw, moving = random.Random(seed), next(iter(begins))
+    durable, epochs = dict(begins), dict.fromkeys(begins, 1)
+    for _ in range(8):
+        batch = {shard: (durable[shard], durable[shard] + draw.randint(1, 20), epochs[shard]) for shard in begins}
+        killed = draw.choice(["", "", "before", "rival"])
+        writer = tasks(batch)
+        if killed == "before":
+            writer = tasks(batch, lambda: (_ for _ in ()).throw(KilledError))
+        if killed == "rival":
+            part = {moving: (durable[moving], durable[moving] + draw.randint(1, 25), epochs[moving] + 1)}
+
+            def steal(part: Ranges = part) -> None:
+                sink(path).write_by(tasks(part), schema, of(part))
+
+            writer = tasks(batch, steal)
+            epochs[moving] += 2
+        try:
+            sink(path).write_by(writer, schema, of(batch))
+        except KilledError:
+            continue
+        if draw.random() < 0.6:
+            durable = {shard: batch[shard][1] for shard in durable}
+
+
+def keep_a_checkpoint_only(path: Path) -> None:
+    """Delta makes a checkpoint of the table, and its first commits are gone from the log."""
+    table = DeltaTable(str(path / "table"))
+    table.create_checkpoint()
+    table.optimize.compact()
+    for log in (path / "table/_delta_log").glob("0000000000000000000[01].json"):
+        log.unlink()
+
+
+SEEDS = 60 if LONG else 4
 FIRST = {A: (0, 20, 1), B: (100, 115, 1)}
 
 
@@ -218,30 +255,9 @@ def test_it_gives_up_with_the_reason_when_no_commit_succeeds(tmp_path: Path, mon
     assert rows(tmp_path) == Counter()
 
 
-@pytest.mark.parametrize("seed", range(60 if LONG else 4))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_moves_and_kills_in_any_order_leave_each_record_once(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
-    durable, epochs = {A: 0, B: 0}, {A: 1, B: 1}
-    for _ in range(8):
-        batch = {shard: (durable[shard], durable[shard] + draw.randint(1, 20), epochs[shard]) for shard in (A, B)}
-        killed = draw.choice(["", "", "before", "rival"])
-        writer = tasks(batch)
-        if killed == "before":
-            writer = tasks(batch, lambda: (_ for _ in ()).throw(KilledError))
-        if killed == "rival":
-            part = {A: (durable[A], durable[A] + draw.randint(1, 25), epochs[A] + 1)}
-
-            def steal(part: Ranges = part) -> None:
-                sink(tmp_path).write_by(tasks(part), SCHEMA, of(part))
-
-            writer = tasks(batch, steal)
-            epochs[A] += 2
-        try:
-            sink(tmp_path).write_by(writer, SCHEMA, of(batch))
-        except KilledError:
-            continue
-        if draw.random() < 0.6:
-            durable = {shard: batch[shard][1] for shard in durable}
+    move_and_kill(tmp_path, SCHEMA, {A: 0, B: 0}, seed)
     found = rows(tmp_path)
     assert set(found.values()) == {1}
     assert found == once({shard: (0, position(tmp_path, shard) or 0, 1) for shard in (A, B)})
@@ -249,14 +265,20 @@ def test_moves_and_kills_in_any_order_leave_each_record_once(tmp_path: Path, see
 
 def test_positions_outlive_delta_checkpoints(tmp_path: Path) -> None:
     sink(tmp_path).write_by(tasks(FIRST), SCHEMA, of(FIRST))
-    table = DeltaTable(str(tmp_path / "table"))
-    table.create_checkpoint()
-    table.optimize.compact()
-    for log in (tmp_path / "table/_delta_log").glob("0000000000000000000[01].json"):
-        log.unlink()
+    keep_a_checkpoint_only(tmp_path)
     sink(tmp_path).write_by(tasks(FIRST), SCHEMA, of(FIRST, run="run-2"))
 
     assert rows(tmp_path) == once(FIRST)
+
+
+def test_a_topic_that_was_made_again_is_written_from_its_beginning_and_once(tmp_path: Path) -> None:
+    again = {A: (0, 8, 3)}
+    sink(tmp_path).write_by(tasks({A: (0, 20, 1)}), SCHEMA, of({A: (0, 20, 1)}, topic_id="id-1"))
+    for run in ("run-2", "run-3"):
+        sink(tmp_path).write_by(tasks(again), SCHEMA, of(again, run=run, topic_id="id-2"))
+
+    assert rows(tmp_path) == once({A: (0, 20, 1)}) + once(again)
+    assert (position(tmp_path, f"{A}@id-1"), position(tmp_path, f"{A}@id-2")) == (20, 8)
 
 
 def test_a_range_without_a_visible_record_moves_its_position(tmp_path: Path) -> None:

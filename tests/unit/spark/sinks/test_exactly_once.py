@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shardherd.spark.sinks.exactly_once import ConflictError, Writings, write_once
-from shardherd.spark.sinks.positions import Pending, SinkError, StaleWriterError, Stored, pending
+from shardherd.spark.sinks.exactly_once import Writings, write_once
+from shardherd.spark.sinks.positions import Pending, StaleWriterError, pending
+from shardherd.transactions.outcomes import ConflictError, SinkError, Stored
 from tests.harness.micro_batches import A, B, C, of
 
 

@@ -15,9 +15,9 @@ from shardherd.spark.sinks import kafka_topic
 from shardherd.spark.sinks.exactly_once import Writings
 from shardherd.spark.sinks.kafka_rows import WriteJob
 from shardherd.spark.sinks.kafka_topic import KafkaSink
-from shardherd.spark.sinks.kafka_transactions import Output
-from shardherd.spark.sinks.positions import SinkError, Stored
-from tests.harness.micro_batches import A, of
+from shardherd.transactions.kafka_transactions import Output
+from shardherd.transactions.outcomes import SinkError, Stored
+from tests.harness.micro_batches import A, K, N, of
 
 SCHEMA = StructType([StructField("shard", StringType()), StructField("offset", LongType()), StructField("value", StringType())])
 
@@ -55,6 +55,15 @@ def test_sinks_that_share_their_positions_are_told_apart_by_no_topic(
     first.write_by(nothing, SCHEMA, batch)
     with pytest.raises(SinkError, match=r"was written in micro-batch 1 already.*give each sink a name of its own"):
         second.write_by(nothing, SCHEMA, batch)
+
+
+@pytest.mark.parametrize("ranges", [{}, {K: (N, N + 20, 1)}])
+def test_shards_of_kinesis_are_refused_as_they_have_no_offset_of_kafka(ranges: dict[str, tuple[int, int, int]]) -> None:
+    schema = StructType([StructField(name, StringType()) for name in ("shard", "sequenceNumber", "value")])
+    with pytest.raises(
+        SinkError, match=r"a shard of Kinesis has neither.*at least once, or to a table by shardherd.spark.sinks"
+    ):
+        KafkaSink("a", lambda: ("x:9092", Security())).write_by(nothing, schema, of(ranges))
 
 
 def test_sinks_of_different_topics_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from shardherd.spark.running_batch import BatchRange
-from shardherd.spark.sinks.positions import GapError, Pending, StaleWriterError, Stored, pending
+from shardherd.spark.sinks.positions import GapError, Pending, StaleWriterError, pending
+from shardherd.transactions.outcomes import Stored
 
 A, B = "clicks/0", "clicks/1"
 RANGES = {A: BatchRange(10, 20, 3), B: BatchRange(100, 130, 5)}

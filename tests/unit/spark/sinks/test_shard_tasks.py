@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.spark.sinks.exactly_once import ConflictError
 from shardherd.spark.sinks.shard_tasks import without_rows
+from shardherd.transactions.outcomes import ConflictError
 
 
 def test_a_shard_of_which_no_task_tells_has_had_no_rows() -> None:

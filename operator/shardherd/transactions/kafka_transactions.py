@@ -1,8 +1,8 @@
 """Transactions of Kafka, one for each shard, over one connection: who may write, where the output stands, records, the end.
 
-`kafka_topic` fences and reads positions with it on the driver, `kafka_rows` writes with it in the executors' workers. The
-requests are sent one by one, so that each failure is known as one that another try may mend, as somebody else's having taken
-over, or as one that stands. It decides nothing about which records are written.
+Spark's Kafka sink fences and reads positions with it on the driver and writes with it in the executors' workers; a worker's
+`KafkaOutput` does both. The requests are sent one by one, so that each failure is known as one that another try may mend, as
+somebody else's having taken over, or as one that stands. It decides nothing about which records are written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import kafka.errors as errors
-from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
@@ -29,15 +28,14 @@ from kafka.protocol.producer import (
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.core.planning.durability import Durability, durability
+from shardherd.core.planning.durability import Durability
 from shardherd.source.encoding.record_encoding import Batch, Producer
-from shardherd.source.kafka import lookup
 from shardherd.source.kafka.cluster_connection import TRANSIENT, ClusterConnection, SourceRefusedError
 from shardherd.source.kafka.connection_manager import error_text
 from shardherd.source.kafka.coordinators import GROUP, TRANSACTION, ask_coordinator
 from shardherd.source.kafka.partitions import partition_of, shard_of
-from shardherd.spark.sinks.exactly_once import ConflictError
-from shardherd.spark.sinks.positions import SinkError, Stored
+from shardherd.transactions import topic_lookup
+from shardherd.transactions.outcomes import ConflictError, SinkError, Stored
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +53,6 @@ MARGIN = 30.0
 ACKNOWLEDGED_BY_ALL = -1
 ACKNOWLEDGE_TIMEOUT_MS = 10_000
 """How long a broker waits for its replicas; then it says so, and the batch is sent again."""
-
-TOPIC_KNOWN = 3.0
-"""Seconds after which every broker knows of a topic that was made: until then one may say that there is none."""
 
 RETRY_FIRST, RETRY_MAX = 0.05, 1.0
 
@@ -77,9 +72,6 @@ TOO_LARGE = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 # Newer versions of these requests change who adds partitions and the group to the transaction, and who counts the epoch up.
 _ADD_VERSION, _COMMIT_VERSION, _END_VERSION, _PRODUCE_VERSION = 3, 4, 4, 9
 
-_TOPICS = 2
-"""The number of topics among the kinds of things that have settings."""
-
 _Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 _CommitTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 _FetchGroup = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -98,15 +90,34 @@ class UnreachableError(SinkError):
 class Output:
     """Where one sink of one ConsumerGroup writes: records to `topic`, positions as offsets of the group `group`.
 
-    `transaction_timeout` is in seconds: after it, the brokers themselves abort what was begun and not ended.
+    `transaction_timeout` is in seconds: after it, the brokers themselves abort what was begun and not ended. `topic_ids` are
+    those of the shards' topics, as far as they are known: a position says of which one it is.
     """
 
     topic: str
     group: str
     transaction_timeout: float
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def transactional_id(self, shard: str) -> str:
         return f"{self.group}.{shard}"
+
+    def stored(self, shard: str, position: int, epoch: int) -> Stored:
+        """A position of the topic that there is."""
+        return Stored(position, epoch, self.topic_ids.get(shard, ""))
+
+    def granted(self, shard: str, stood: Stored | None, start: int, epoch: int) -> Stored:
+        """Where who was given the shard under `epoch` begins, having opened a transaction before which the output `stood`.
+
+        `start` is where the group has it read. Another position than the one that stood must be committed, so that no older
+        grant writes from then on.
+        """
+        begin = self.stored(shard, start, 0)
+        stood = stood or begin
+        if stood.epoch >= epoch:
+            return stood
+        # A position of the topic that had this name before says nothing of this one.
+        return self.stored(shard, stood.position if stood.topic_id == begin.topic_id else start, epoch)
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +130,10 @@ class Transaction:
     stood: Stored | None
     added: set[int] = field(default_factory=set)
     open: bool = False
+
+    def again(self) -> Transaction:
+        """The next one of the same producer, after this one was committed."""
+        return Transaction(self.shard, self.transactional_id, self.producer, self.stood)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -166,11 +181,13 @@ class Transactions(ClusterConnection):
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has, 0 if there is none of this name."""
-        return self._step(f"look up the topic {topic!r}", lambda wire: self._partitions(wire, topic))()
+        return self._step(f"look up the topic {topic!r}", lambda wire: topic_lookup.partitions_of(wire, topic))()
 
     def durability(self, topic: str) -> Durability:
         """Whether records of this topic survive a broker, as far as we may know its settings."""
-        return self._step(f"look at the replicas of the topic {topic!r}", lambda wire: self._durability(wire, topic))()
+        return self._step(
+            f"look at the replicas of the topic {topic!r}", lambda wire: topic_lookup.durability_of(wire, topic)
+        )()
 
     def begin_send(self, output: Output, transaction: Transaction, rounds: list[list[Batch]]) -> Callable[[], None]:
         """Send one batch for each partition after the other, each round when all of the one before are acknowledged."""
@@ -235,34 +252,6 @@ class Transactions(ClusterConnection):
             await wire.sleep(delay)
             delay = min(2 * delay, RETRY_MAX)
 
-    async def _partitions(self, wire: _Wire, topic: str) -> int:
-        until = boot_time() + TOPIC_KNOWN
-        while True:
-            response = await wire.send(lookup.topics_request([topic]))
-            (found,) = response.topics
-            error = errors.for_code(found.error_code)
-            if error is errors.NoError:
-                return len(found.partitions)
-            if error is not errors.UnknownTopicOrPartitionError:
-                raise error(f"topic {topic!r}")
-            if boot_time() >= until or wire.expired(RETRY_MAX):
-                return 0
-            await wire.sleep(RETRY_FIRST)
-
-    async def _durability(self, wire: _Wire, topic: str) -> Durability:
-        (found,) = (await wire.send(lookup.topics_request([topic]))).topics
-        asked = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=_TOPICS, resource_name=topic, configuration_keys=["min.insync.replicas"]
-        )
-        (told,) = (await wire.send(DescribeConfigsRequest(resources=[asked], max_version=4))).results
-        least = next((int(each.value) for each in told.configs if each.name == "min.insync.replicas"), 0)
-        return durability(
-            min((len(each.replica_nodes) for each in found.partitions), default=0),
-            min((len(each.isr_nodes) for each in found.partitions), default=0),
-            sum(each.leader_id < 0 for each in found.partitions),
-            least,
-        )
-
     async def _look(self, wire: _Wire, output: Output, shards: Iterable[ShardId]) -> tuple[dict[ShardId, Stored], set[ShardId]]:
         topics = defaultdict(list)
         for shard in shards:
@@ -289,7 +278,10 @@ class Transactions(ClusterConnection):
                 elif error is not errors.NoError:
                     raise error(f"the position of {shard}")
                 elif each.committed_offset >= 0:
-                    found[shard] = Stored(int(each.committed_offset), _epoch_of(each.metadata or ""))
+                    epoch, topic_id = _noted(each.metadata or "")
+                    # Who knows of no id, or knew of none, means the topic that there is.
+                    of = topic_id if topic_id and shard in output.topic_ids else output.topic_ids.get(shard, "")
+                    found[shard] = Stored(int(each.committed_offset), epoch, of)
         return found, moving
 
     async def _open(self, wire: _Wire, output: Output, shard: ShardId) -> Transaction:
@@ -393,7 +385,7 @@ class Transactions(ClusterConnection):
             partition_index=number,
             committed_offset=stored.position,
             committed_leader_epoch=-1,
-            committed_metadata=_metadata(stored.epoch),
+            committed_metadata=_metadata(stored),
         )
         transaction.open = True
         identity = transaction.identity
@@ -441,17 +433,18 @@ def _first(codes: Iterable[int]) -> int:
     return found[0] if found else 0
 
 
-def _metadata(epoch: int) -> str:
-    return json.dumps({"epoch": epoch, "v": 1}, sort_keys=True)
+def _metadata(stored: Stored) -> str:
+    of = {"topicId": stored.topic_id} if stored.topic_id else {}
+    return json.dumps({"epoch": stored.epoch, **of, "v": 1}, sort_keys=True)
 
 
-def _epoch_of(metadata: str) -> int:
-    """Under which epoch a position was written; 0 if it was set by hand."""
+def _noted(metadata: str) -> tuple[int, str]:
+    """Under which epoch a position was written, and of the topic with which id; 0 and empty if it was set by hand."""
     try:
         found = json.loads(metadata)
-        return int(found["epoch"]) if isinstance(found, Mapping) else 0
+        return (int(found["epoch"]), str(found.get("topicId", ""))) if isinstance(found, Mapping) else (0, "")
     except (ValueError, KeyError, TypeError):
-        return 0
+        return 0, ""
 
 
 def _remedy(error: BaseException) -> str:

@@ -1,22 +1,18 @@
-"""The command line, and the composition root of the operator: the one place that knows which adapter serves which port.
-
-The commands that look at groups are those of `inspect`, which are imported when one of them is asked for.
+"""The process of the operator, and its composition root: the one place that knows which adapter serves which port.
 
 `shardherd operator` runs the coordinator in the main thread's event loop and, once it leads, Kopf in a thread of its own. Until
 then it stands by with everything imported and connected. It ends with 0 on SIGTERM or SIGINT, having handed over to another one
-that stands by, and with another code when it may not or cannot go on, so that Kubernetes starts a new one.
+that stands by, and with another code when it may not or cannot go on, so that Kubernetes starts a new one. Called by
+`command_line`, which has read the settings.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
 import logging
-import os
 import signal
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
@@ -26,9 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from shardherd.inspect import COMMANDS
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
-from shardherd.settings import Settings, SettingsError, load
+from shardherd.settings import Settings
 
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
@@ -45,11 +40,8 @@ GC_THRESHOLDS = (100_000, 50, 100)
 """Allocations until Python looks for cycles, and how rarely for older ones. A batch of checkpoints makes a hundred thousand
 short-lived values and no cycle; with Python's own 700, a busy coordinator spends up to a fifth of its time on looking."""
 
-FAILED, MISCONFIGURED = 1, 2
-"""Exit codes: it may not or cannot go on, and the settings are wrong."""
-
-COMPLETING = "_SHARDHERD_COMPLETE"
-"""Variable that a shell sets which asks what may stand in the place of a word."""
+FAILED = 1
+"""Exit code: it may not or cannot go on."""
 
 DEFINITION_INTERVAL = 1.0
 """Seconds between looks whether ConsumerGroups are defined, while they are not."""
@@ -59,99 +51,6 @@ REVIEWS = 8
 
 KOPF_STOP_TIMEOUT = 10.0
 """Seconds that Kopf is given to end its watches."""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments` (by default the process's) name; returns the exit code."""
-    program = "kubectl shardherd" if Path(sys.argv[0]).name == "kubectl-shardherd" else "shardherd"
-    if COMPLETING in os.environ or next(iter(sys.argv[1:] if arguments is None else arguments), "") in COMMANDS:
-        return _inspect(lambda commands: commands.run(arguments, program))
-    from shardherd.local import alone
-
-    parser = argparse.ArgumentParser(prog=program, description="Spark applications that share the shards of a stream.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('shardherd')}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
-    commands.add_parser("version", help="print the version")
-    pinged = commands.add_parser("ping", help="wait until the operator that leads answers, for `helm test`")
-    pinged.add_argument("url", help="of the coordinator's API, for example https://shardherd.shardherd-system.svc:8443")
-    pinged.add_argument("--ca-file", type=Path, help="PEM file of the authorities to believe it by (default: the system's)")
-    pinged.add_argument("--within", type=float, default=60.0, help="seconds (default 60)")
-    if (given := sys.argv[1:] if arguments is None else list(arguments))[:1] == ["local"]:
-        # It needs what the extra `local` installs, which an operator in its pod does without.
-        from shardherd.local import commands as local
-
-        local.add_to(commands)
-        return local.run(parser.parse_args(given))
-    if (given[:1] or [""])[0] == "brokers":
-        # An operator does without it until it is asked for.
-        from shardherd.inspect import asking
-
-        asking.add_to(commands)
-        return asking.run(parser.parse_args(given))
-    commands.add_parser("brokers", help="ask the brokers of groups, from here, how their topics are set")
-    commands.add_parser("local", help="run ConsumerGroups on this machine, without Kubernetes")
-    alone.add_to(commands)
-    for name, about in COMMANDS.items():
-        commands.add_parser(name, help=about)
-    options = parser.parse_args(arguments)
-    if options.command == "run":
-        return alone.run(options)
-    if options.command == "version":
-        print(version("shardherd"))
-        return 0
-    if options.command == "ping":
-        from shardherd.client.ping import ping
-
-        return 0 if ping(options.url, options.within, options.ca_file) else FAILED
-    try:
-        settings = load(os.environ)
-    except SettingsError as error:
-        print(f"shardherd: {error}", file=sys.stderr)
-        return MISCONFIGURED
-    from shardherd.telemetry import logs, tracing
-
-    logs.configure(settings.telemetry.log_format, settings.telemetry.log_level)
-    identity = settings.identity
-    try:
-        whose = tracing.instance(identity.namespace, identity.pod_name)
-        traces = tracing.start(os.environ, "shardherd-operator", whose)
-    except tracing.TracingError as error:
-        print(f"shardherd: {error}", file=sys.stderr)
-        return MISCONFIGURED
-    # Its loop passes a heartbeat on in less time than asyncio's own; nothing else depends on which one it is.
-    import uvloop
-
-    try:
-        return uvloop.run(operate(settings, traces=traces))
-    except OSError as error:
-        tls = f", {settings.tls.port}" if settings.tls.mode != "disabled" else ""
-        page = f", {settings.page_port}" if settings.page_port else ""
-        ports = f"ports {settings.api.port}{tls}{page} and {settings.telemetry.metrics_port}"
-        logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
-        return FAILED
-    finally:
-        if traces is not None:
-            traces.close()
-
-
-def complete() -> int:
-    """What kubectl asks a plugin of the name `kubectl_complete-shardherd`: what may stand in the place of the last word."""
-    return _inspect(lambda commands: commands.complete(sys.argv[1:]))
-
-
-def _inspect(work: Callable[[Any], int]) -> int:
-    """Do something with the commands that look at groups. They need what the extra `cli` installs."""
-    try:
-        from shardherd.inspect import commands
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "shardherd":
-            raise
-        print(
-            f"shardherd: this command needs the package {error.name}: install shardherd with its extra `cli`", file=sys.stderr
-        )
-        return FAILED
-    return work(commands)
 
 
 async def operate(settings: Settings, configuration: Configuration | None = None, traces: Tracing | None = None) -> int:
@@ -200,6 +99,7 @@ async def _run(
     from shardherd.adapters.kubernetes.leading import LeadersApi
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
+    from shardherd.adapters.kubernetes.namespaces import LabelledNamespaces
     from shardherd.adapters.kubernetes.object_cache import ObjectCache
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
@@ -210,6 +110,7 @@ async def _run(
     from shardherd.controller.guard import Guard
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
+    from shardherd.controller.served import Served
     from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
     from shardherd.coordinator.metrics import OperatorCounters
     from shardherd.page.history import History, Recorder
@@ -266,8 +167,10 @@ async def _run(
 
     leaders_api = LeadersApi(configuration, certain, count)
     stack.callback(leaders_api.close)
-    cache = ObjectCache()
-    cluster = KubernetesCluster(leaders_api, cache, settings.watch_namespaces)
+    cache, served = ObjectCache(), None
+    if selector := settings.watch_namespace_selector:
+        served = Served(selector, LabelledNamespaces(leaders_api, selector), clock, began=cache.joined, ended=cache.left)
+    cluster = KubernetesCluster(leaders_api, cache, settings.watch_namespaces, lambda name: served is None or name in served)
     certificate = _serving(settings, api, clock)
     tls = None
     if certificate is not None:
@@ -288,6 +191,7 @@ async def _run(
         max_groups_per_source=settings.api.max_groups_per_source,
         requests_per_second=settings.api.requests_per_second,
         tls=tls,
+        refusal=served.refusal if served is not None else lambda *_: None,
     )
     await server.start()
     stack.push_async_callback(server.stop)
@@ -339,6 +243,8 @@ async def _run(
                 trust=certificate is not None,
                 scrapers=token is not None,
                 guard=Guard(identity.namespace, identity.service_account, settings.tls.secret if certificate else ""),
+                operator=f"{identity.namespace}/{lease.name}",
+                marked=served is not None,
             ),
             bundle=certificate.bundle if certificate is not None else lambda: "",
             scrapers=token or (lambda: ""),
@@ -354,6 +260,7 @@ async def _run(
             kopf_stop,
             kopf_ready,
             lambda kind, body, event: cache.update(kind, body, gone=event == "DELETED", listed=event is None),
+            served,
         )
     )
     lost = asyncio.create_task(server.lost())

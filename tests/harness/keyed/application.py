@@ -110,7 +110,7 @@ def once(table: Path, writer: str) -> Write:
 
 
 def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
-    run = f"{os.environ['SHARDHERD_CONSUMER']}.{os.environ['SHARDHERD_POD_UID'][-4:]}.{os.environ['SHARDHERD_START']}"
+    run = [os.environ["SHARDHERD_CONSUMER"], f"{os.environ['SHARDHERD_POD_UID']}.{os.environ['SHARDHERD_START']}"]
 
     def build(cell: Cell) -> DataStreamWriter:
         name, query = list(QUERIES.items())[cell.number % len(QUERIES)]
@@ -124,7 +124,7 @@ def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
                 raise RuntimeError("told to fail")
             store(batch, batch_id)
             with (folder.parent / "history").open("a") as history:
-                history.write(json.dumps([run, cell.number, batch_id]) + "\n")
+                history.write(json.dumps([*run, cell.number, batch_id]) + "\n")
 
         return query(lambda topic: cell.read(topics=[topics[topic]])).writeStream.foreachBatch(write)
 

@@ -1,0 +1,54 @@
+"""Whether records are lost where the record before a position is gone: what is known of it, in words.
+
+Who reads a group's shards asks it, once for each place where it begins: the worker and the tasks of Spark. The coordinator has
+the same rule for the positions that it looks at. Kinesis does not tell where a shard begins now, so the record before the
+position is read again as the proof that nothing between is missing. Whether a loss ends anything is the caller's decision.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardherd.source.kinesis.client import Kinesis
+from shardherd.source.kinesis.listing import describe
+from shardherd.source.kinesis.shard_reader import Record
+
+CAUGHT = 0.9
+"""How much of the stream's retention the oldest record left has to be behind, for those before it to be taken as deleted."""
+
+
+def caught_up(arrived: float, retention: float, now: float) -> bool:
+    """Whether retention has all but surely deleted records before one that arrived then and is the oldest left. In seconds."""
+    return now - arrived >= CAUGHT * retention
+
+
+class Gap(NamedTuple):
+    """The record before a position is gone. `lost`: others after it are all but surely, too; `what` says it."""
+
+    what: str
+    lost: bool
+
+
+def gap_at(kinesis: Kinesis, shard: str, position: int, first: Record | None, now: float) -> Gap | None:
+    """What is missing before the `first` record that came of a shard (its whole name), None if nothing is.
+
+    `first` is None where a closed shard has nothing more. Nothing need be lost where the shard was only quiet. It is taken as
+    lost where the first that is left is nearly as old as the stream keeps records: so far behind was the group then. `now` is
+    the time of day. Raises KinesisUnavailableError, KinesisRefusedError.
+    """
+    if first is not None and first.number <= position:
+        return None
+    if first is not None:
+        arrived, kept = first.arrived.timestamp(), describe(kinesis).retention
+        if caught_up(arrived, kept, now):
+            return Gap(
+                f"shard {shard}: records from {position} up to {first.number} are lost; the stream keeps records for"
+                f" {kept / 3600:g} h, and the oldest that is left came {(now - arrived) / 3600:.1f} h ago",
+                lost=True,
+            )
+    upto = "its end" if first is None else first.number
+    return Gap(
+        f"shard {shard}: the record before position {position} is gone, deleted by retention; if the shard was not read for as"
+        f" long as the stream keeps records, those that followed are lost, up to {upto}",
+        lost=False,
+    )

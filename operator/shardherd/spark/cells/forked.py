@@ -1,0 +1,57 @@
+"""Starts the server that forks stream readers' processes, and has those ask it that Spark's JVM starts; `application` calls it.
+
+Only a driver with cells has it: a query of its own for each cell is started wherever the cell goes. Forks nothing itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from shardherd.spark.cells.launch import sitecustomize
+
+LAUNCH = Path(sitecustomize.__file__).parent
+"""The folder on PYTHONPATH of what the JVM starts."""
+
+USE_DAEMON = "spark.python.use.daemon"
+"""Who sets this to false wants no process of Spark's forked."""
+
+
+_servers: list[subprocess.Popen[bytes]] = []
+"""Of this process: while their standard input is open they serve."""
+
+
+def start(address: Path) -> subprocess.Popen[bytes]:
+    """The server, which ends with this process. It is there when it has imported what readers need; nobody waits for it."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "shardherd.spark.cells.fork_server", str(address)],
+        stdin=subprocess.PIPE,
+        process_group=0,  # a terminal's interrupt is the driver's to handle
+    )
+    _servers.append(server)
+    return server
+
+
+@contextlib.contextmanager
+def asked(address: Path) -> Iterator[None]:
+    """What is started meanwhile, the JVM above all, has its stream readers ask the server."""
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", sitecustomize.ADDRESS)}
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(LAUNCH), before["PYTHONPATH"])))
+    os.environ[sitecustomize.ADDRESS] = str(address)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            if text is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = text
+
+
+def wanted(settings: Mapping[str, str]) -> bool:
+    """Whether these settings of a session leave Spark's processes to be forked."""
+    return settings.get(USE_DAEMON, "true").strip().lower() != "false"

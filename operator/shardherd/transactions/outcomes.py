@@ -1,0 +1,31 @@
+"""Where a store stands that keeps positions beside its records, and why it cannot be written to. Of the sinks and of outputs.
+
+Raised and returned by what writes. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class SinkError(RuntimeError):
+    """A micro-batch cannot be written so that each record stands there once. Says why and what to do."""
+
+
+class TableError(SinkError):
+    """A table, or a topic, that cannot be written to. Says why and what to do."""
+
+
+class ConflictError(SinkError):
+    """The positions are not what they were when they were read, or may not be: read them again."""
+
+
+class Stored(NamedTuple):
+    """What a sink has of a shard: all records below `position`. `epoch` is of who wrote last, 0 where a sink keeps none.
+
+    `topic_id` is that of its topic, for a sink that keeps one position of a shard, whichever topic had its name.
+    """
+
+    position: int
+    epoch: int = 0
+    topic_id: str = ""

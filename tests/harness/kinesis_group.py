@@ -1,0 +1,87 @@
+"""A played group that reads Kinesis, which is played too: the real coordinator and its real view of the stream."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shardherd.adapters.connector import Sources
+from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.kinesis.connector import KinesisConnector
+from shardherd.adapters.memory.positions import MemoryPositions
+from shardherd.core.model.nouns import GrowthCutover, KinesisSource, ShardId, ShardState, ShardView
+from shardherd.ports import SourceConnector
+from shardherd.testing.group import NAMESPACE, PlayedGroup
+from tests.harness.kinesis import REGION, PlayedKinesis
+from tests.harness.memory_secrets import MemorySecrets
+
+
+class KinesisGroup(PlayedGroup):
+    """A group that reads this stream from its beginning. `discovery` is in seconds, between looks at the stream."""
+
+    def __init__(
+        self,
+        service: PlayedKinesis,
+        stream: str,
+        *,
+        consumers: int = 1,
+        ordered: bool = True,
+        discovery: float = 0.05,
+        **more: Any,
+    ) -> None:
+        super().__init__(shards=0, topic=stream, ordered=ordered, **more)
+        self._discovery = discovery
+        source = KinesisSource(stream, REGION, service.url, "aws", "Earliest")
+        settings = replace(self._spec.settings, growth_cutover=GrowthCutover.NEVER)
+        self._spec = replace(self._spec, source=source, settings=settings, wanted=consumers)
+        listed = service.client.list_shards(StreamName=stream)["Shards"]
+        self.shards = tuple(ShardId(f"{stream}/{each['ShardId']}") for each in listed)
+        self._service, self._stream = service, stream
+        self._keys = tempfile.TemporaryDirectory(prefix="shardherd-keys-")
+        for name in ("accessKeyId", "secretAccessKey"):
+            Path(self._keys.name, name).write_text("played")
+
+    def __enter__(self) -> KinesisGroup:
+        super().__enter__()
+        return self
+
+    def _connector(self) -> SourceConnector:
+        secrets = MemorySecrets()
+        secrets.data[NAMESPACE, "aws"] = {"accessKeyId": b"played", "secretAccessKey": b"played"}
+        kinesis = KinesisConnector(secrets, MemoryPositions(), commit_interval=0.01)
+        return Sources(KafkaConnector(), kinesis)
+
+    def environment(self, name: str) -> dict[str, str]:
+        return super().environment(name) | {
+            "SHARDHERD_KINESIS_STREAM": self._stream,
+            "SHARDHERD_KINESIS_REGION": REGION,
+            "SHARDHERD_KINESIS_ENDPOINT": self._service.url,
+            "SHARDHERD_KINESIS_CREDENTIALS": self._keys.name,
+        }
+
+    def states(self) -> dict[str, ShardState]:
+        """The state of every shard that the group knows."""
+        return {str(row.shard): row.state for row in self._rows()}
+
+    def checkpoints(self) -> dict[str, int]:
+        return {str(row.shard): row.checkpoint for row in self._rows() if row.checkpoint is not None}
+
+    def draining(self, name: str) -> bool:
+        """Whether this consumer has asked to be rid of its shards."""
+        view = self._coordination().view(self.identity)
+        return view is not None and any(each.consumer == name and each.draining for each in view.consumers)
+
+    def _known(self, shard: str) -> ShardId:
+        return ShardId(shard)
+
+    def _rows(self) -> tuple[ShardView, ...]:
+        view = self._coordination().view(self.identity)
+        return () if view is None else tuple(view.shards)
+
+    def _end(self) -> None:
+        try:
+            super()._end()
+        finally:
+            self._keys.cleanup()

@@ -1,0 +1,164 @@
+"""The example orders-kinesis as `shardherd local up` runs it, while its stream is written, split and merged. It is played."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.harness.kinesis import PlayedKinesis, put, stream
+from tests.harness.long import long
+from tests.integration.local.test_laptop import Laptop
+from tests.unit.source.test_kinesis_aggregation import aggregated
+
+ORDERS = tuple(f"order-{number}" for number in range(20))
+
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "aws", "namespace": "demo", "labels": {"shardherd.dev/kafka-credentials": "true"}},
+    "stringData": {"accessKeyId": "played", "secretAccessKey": "played"},
+}
+
+
+SPARK = {
+    "image": "example/orders:1",
+    "mainApplicationFile": "/opt/app/kinesis_application.py",
+    "arguments": ["/data/journal"],
+    "checkpoint": {"path": "/data/checkpoints"},
+    "driver": {
+        "memory": "640m",
+        "template": {
+            "spec": {
+                "containers": [{"name": "driver", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            }
+        },
+    },
+    "executor": {"instances": 0},
+}
+"""An application of Spark in the place of the example's."""
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Iterator[Laptop]:
+    found = Laptop(tmp_path / "app", "no Kafka", application="orders-kinesis")
+    (found.folder / "aws.yaml").write_text(yaml.safe_dump(SECRET))
+    yield found
+    found.close()
+
+
+class Writer:
+    """Writes events 0, 1, 2 and so on of each order, a round every tenth of a second; every other one aggregated."""
+
+    def __init__(self, client: Any) -> None:
+        self.rounds = 0
+        self._client = client
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        while not self._over.wait(0.1):
+            text = str(self.rounds).encode()
+            puts = [(each, aggregated((each, text, None)) if at % 2 else text) for at, each in enumerate(ORDERS)]
+            put(self._client, "orders", puts)
+            self.rounds += 1
+
+
+def journal(laptop: Laptop) -> list[dict[str, Any]]:
+    """All lines that were written whole, of all consumers."""
+    files = (laptop.folder / ".shardherd").rglob("journal/*.jsonl")
+    lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def open_shards(client: Any) -> list[dict[str, Any]]:
+    listed = client.list_shards(StreamName="orders")["Shards"]
+    return [each for each in listed if "EndingSequenceNumber" not in each["SequenceNumberRange"]]
+
+
+def up(laptop: Laptop, service: PlayedKinesis, *, consumers: int, **spec: Any) -> None:
+    """Start the example, with what else is declared; it has as many consumers as the stream has shards, at most so many."""
+    manifest = laptop.folder / "consumergroup.yaml"
+    declared = yaml.safe_load(manifest.read_text())
+    declared["spec"] |= {"heartbeatInterval": "1s", "initialAssignmentDelay": "1s", **spec}
+    declared["spec"]["source"]["kinesis"]["endpoint"] = service.url
+    declared["spec"]["scaling"] |= {"shardsPerConsumer": 1, "maxReplicas": consumers}
+    manifest.write_text(yaml.safe_dump(declared))
+    process = laptop.start("shardherd local up -f consumergroup.yaml -f aws.yaml")
+    laptop.until("it leads", lambda: "leading: " in laptop.said(process) or process.poll() is not None)
+    assert process.poll() is None, laptop.said(process)
+
+
+def split_and_merge(laptop: Laptop, client: Any) -> None:
+    """Split the first shard of two, and merge one of its children with the other shard, each once what was before is read."""
+
+    def reads(shard: dict[str, Any]) -> bool:
+        return f"orders/{shard['ShardId']}" in {line["shard"] for line in journal(laptop)}
+
+    low, high = open_shards(client)
+    laptop.until("both shards are read", lambda: reads(low) and reads(high))
+    border = str(int(low["HashKeyRange"]["EndingHashKey"]) // 2)
+    client.split_shard(StreamName="orders", ShardToSplit=low["ShardId"], NewStartingHashKey=border)
+    children = open_shards(client)[1:]
+    laptop.until("children are read", lambda: all(map(reads, children)))
+    merged = {"ShardToMerge": children[1]["ShardId"], "AdjacentShardToMerge": high["ShardId"]}
+    client.merge_shards(StreamName="orders", **merged)
+    laptop.until("what they were merged into is read", lambda: reads(open_shards(client)[-1]))
+
+
+def read(laptop: Laptop) -> dict[str, list[int]]:
+    """The events of each order, as they were written."""
+    found: dict[str, list[int]] = {each: [] for each in ORDERS}
+    for line in sorted(journal(laptop), key=lambda line: int(line["at"])):
+        found[line["order"]].append(int(line["event"]))
+    return found
+
+
+def test_no_event_of_an_order_is_lost_repeated_or_out_of_order_while_the_stream_is_split_and_merged(
+    laptop: Laptop, kinesis: PlayedKinesis
+) -> None:
+    with stream(kinesis, "orders", 2) as client:
+        up(laptop, kinesis, consumers=2)
+        writer = Writer(client)
+        try:
+            split_and_merge(laptop, client)
+        finally:
+            writer.end()
+        laptop.until("all is read", lambda: len(journal(laptop)) >= writer.rounds * len(ORDERS))
+        assert read(laptop) == {each: list(range(writer.rounds)) for each in ORDERS}
+        assert len({line["shard"] for line in journal(laptop)}) == 5
+        files = (laptop.folder / ".shardherd").rglob("journal/*.jsonl")
+        assert {file.name.split(".")[0] for file in files} == {"orders-kinesis-0", "orders-kinesis-1"}
+
+
+@long
+def test_spark_in_a_group_loses_none_either_also_when_its_driver_is_killed(laptop: Laptop, kinesis: PlayedKinesis) -> None:
+    application = Path(__file__).with_name("kinesis_application.py")
+    (laptop.folder / application.name).write_text(application.read_text())
+    with stream(kinesis, "orders", 2) as client:
+        up(laptop, kinesis, consumers=1, application=SPARK)
+        writer = Writer(client)
+        try:
+            split_and_merge(laptop, client)
+            before = len(journal(laptop))
+            laptop.type("shardherd local kill orders-kinesis-0")
+            laptop.until("it reads on", lambda: len(journal(laptop)) > before + len(ORDERS))
+        finally:
+            writer.end()
+        wanted = {each: list(range(writer.rounds)) for each in ORDERS}
+        laptop.until("all is read", lambda: {each: sorted(set(found)) for each, found in read(laptop).items()} == wanted)
+        again = sum(map(len, read(laptop).values())) - writer.rounds * len(ORDERS)
+        assert {each: list(dict.fromkeys(found)) for each, found in read(laptop).items()} == wanted
+        assert again <= 30 * 10 * len(ORDERS), "at most two micro-batches"
+        assert len({line["shard"] for line in journal(laptop)}) == 5

@@ -1,0 +1,121 @@
+"""A real Spark application in a group that reads Kinesis, with the real coordinator; the stream is played."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.harness.kinesis import PlayedKinesis, put, stream
+from tests.harness.kinesis_group import KinesisGroup
+from tests.integration.spark.drivers import START, Driver, Site
+
+LOW, HIGH = "orders/shardId-000000000000", "orders/shardId-000000000001"
+HASHES = {"low": 0, "high": 2**128 - 1}
+"""What the keys of each shard are hashed to."""
+
+
+@pytest.fixture
+def orders(kinesis: PlayedKinesis) -> Iterator[Any]:
+    with stream(kinesis, "orders", 2) as client:
+        yield client
+
+
+@pytest.fixture
+def group(kinesis: PlayedKinesis, orders: Any) -> Iterator[KinesisGroup]:
+    with KinesisGroup(kinesis, "orders", session_timeout=45.0) as started:
+        yield started
+
+
+@pytest.fixture
+def site(tmp_path: Path, group: KinesisGroup) -> Iterator[Site]:
+    made = Site(tmp_path, "", group.url)
+    yield made
+    made.close()
+
+
+def write(client: Any, first: int, count: int) -> None:
+    """So many numbered records to each shard."""
+    numbers = range(first, first + count)
+    put(client, "orders", [(key, str(number).encode()) for number in numbers for key in HASHES], HASHES)
+
+
+def start(site: Site, group: KinesisGroup, run: int = 1, /, **settings: str) -> Driver:
+    environment = group.environment("played-0") | {"SHARDHERD_START": str(run)}
+    return site.start("played-0", run, environment["SHARDHERD_POD_UID"], **environment, **settings)
+
+
+def read(site: Site) -> Counter[tuple[str, int]]:
+    """How often the records of each shard were written, by their values."""
+    lines = [line for path in site.sink.glob("*.jsonl") for line in path.read_text().splitlines()]
+    return Counter((row["shard"], int(row["value"])) for row in map(json.loads, lines))
+
+
+def each(shard: str, stop: int) -> Counter[tuple[str, int]]:
+    return Counter((shard, number) for number in range(stop))
+
+
+def test_available_now_reads_what_there_was_of_the_shards_that_stay_and_ends(
+    site: Site, group: KinesisGroup, kinesis: PlayedKinesis, orders: Any
+) -> None:
+    group.grant("played-0", LOW, HIGH)
+    write(orders, 0, 30)
+    (site.sink / "wait-played-0.1").touch()
+    options = '{"maxOffsetsPerTrigger": "20"}'
+    driver = start(site, group, TEST_AVAILABLE_NOW="yes", TEST_OPTIONS=options)
+    site.wait_until((site.sink / "waits-played-0.1").exists, "its first micro-batch has begun", START)
+
+    write(orders, 30, 10)
+    group.revoke(HIGH)
+    site.wait_until(lambda: "is to give up" in driver.log.read_text(), "it hears that one shard is another's now")
+    kinesis.played.empty_answers = 40
+    (site.sink / "wait-played-0.1").unlink()
+    assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
+    assert kinesis.played.empty_answers == 0
+    assert read(site) == each(LOW, 30) + each(HIGH, 10), "what came later is not read, and not what has moved"
+    group.until("it is checkpointed, and has left", lambda: group.held_by("others") == (HIGH,))
+    assert group.checkpoints() == {
+        LOW: kinesis.numbers("orders", LOW.rpartition("/")[2])[29] + 1,
+        HIGH: kinesis.numbers("orders", HIGH.rpartition("/")[2])[9] + 1,
+    }
+
+    group.grant("played-0", LOW, HIGH)
+    again = start(site, group, 2, TEST_AVAILABLE_NOW="yes", TEST_OPTIONS=options)
+    assert again.process.wait(START) == 0, again.log.read_text()[-3000:]
+    assert read(site) == each(LOW, 40) + each(HIGH, 40), "each once"
+
+
+def test_a_delta_table_has_each_record_once_although_its_writer_is_killed_after_a_commit(
+    site: Site, group: KinesisGroup, kinesis: PlayedKinesis, orders: Any
+) -> None:
+    table = site.folder / "table"
+    settings = {"TEST_APPLICATION": str(Path(__file__).with_name("sink_application.py")), "TEST_TABLE": str(table)}
+
+    def rows() -> Counter[tuple[str, int]]:
+        found = DeltaTable(str(table)).to_pyarrow_table(columns=["shard", "value"]).to_pylist()
+        return Counter((row["shard"], int(row["value"])) for row in found)
+
+    group.grant("played-0", LOW, HIGH)
+    write(orders, 0, 30)
+    (site.sink / "after-commit-played-0.1").touch()
+    first = start(site, group, **settings)
+    site.wait_until((site.sink / "at-after-commit-played-0.1").exists, "it has committed, and nobody knows of it", START)
+    first.kill()
+    site.wait_until(lambda: not first.children(), "its JVM and its workers end with it")
+    group.kill("played-0")
+    write(orders, 30, 10)
+
+    second = start(site, group, 2, **settings)
+    wanted = each(LOW, 40) + each(HIGH, 40)
+    site.wait_until(lambda: rows().total() >= wanted.total(), "the next run has written the rest", START)
+    assert rows() == wanted
+    ends = {shard: kinesis.numbers("orders", shard.rpartition("/")[2])[-1] + 1 for shard in (LOW, HIGH)}
+    site.wait_until(lambda: group.checkpoints() == ends, "all is checkpointed")
+    told = [json.loads(line) for line in (site.sink / "ranges-played-0.2").read_text().splitlines()]
+    assert {shard: stop for ranges in told for shard, (_, stop, _) in ranges.items()} == ends, "with all of their digits"
+    assert second.terminate() == 0
