@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from dev.cluster.broker import Broker, properties
 from dev.cluster.errors import ClusterError
-from dev.cluster.ports import HOST, free_ports
 from dev.cluster.tools import Tools
 
 
@@ -34,23 +32,3 @@ def test_the_address_of_a_broker_that_was_never_started_is_refused(tmp_path: Pat
 
 def test_to_remove_a_broker_that_is_not_there_does_nothing(tmp_path: Path) -> None:
     assert not Broker(tmp_path / "kafka", Tools()).remove()
-
-
-def test_free_ports_differ_and_nobody_listens_on_them() -> None:
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    for port in ports:
-        with socket.socket() as taken:
-            taken.bind((HOST, port))
-
-
-def test_a_port_that_is_taken_is_passed_over() -> None:
-    (first,) = free_ports(1)
-    with socket.socket() as taken:
-        taken.bind((HOST, first + 1))
-        taken.listen()
-        assert first + 1 not in free_ports(3)
-
-
-def test_a_port_on_which_nobody_listens_yet_is_not_given_to_another() -> None:
-    assert not set(free_ports(3)) & set(free_ports(3))
