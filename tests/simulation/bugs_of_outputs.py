@@ -142,6 +142,11 @@ def _late_acknowledgement_sends_again() -> list[Patch]:
     return [(Outputs, "process", process)]
 
 
+def _late_is_bad() -> list[Patch]:
+    """What waits for an output that hangs is buried, as it was not acknowledged in time so often."""
+    return [(Outputs, "keeps", lambda *_: False)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a record of outputs done when it is queued": _acknowledged_when_queued,
     "the rest of a batch that was taken in part forgotten": _rest_is_forgotten,
@@ -155,4 +160,5 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a batch sent at most once and again": _sent_at_most_once_and_again,
     "an output that has one record more than it says": _position_is_one_ahead,
     "what all outputs have sent again when its acknowledgement was late": _late_acknowledgement_sends_again,
+    "a record that an output takes long for buried": _late_is_bad,
 }

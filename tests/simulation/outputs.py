@@ -103,7 +103,9 @@ class Sends(Outputs):
     def gone(self, record: Record) -> None:
         super().gone(record)
         self.book.buried(record)
-        self.run.world.places.gone.add(self.key(record))
+        if self.given and all(record.offset in each.took for each in self.given):
+            self.run.broken(f"{record.offset} of {self.book.shard} is buried, and all outputs have taken it")
+        self.run.world.places.buries(self.key(record), self.run.run, self._lent.shard.epoch)
 
     async def abandoned(self) -> None:
         self.run.run.violent = self.run.run.violent or "outputs were given up"
@@ -293,7 +295,7 @@ class Keeps(TransactionalOutput):
 
     async def write_once(self, records: Sequence[Record], grant: ShardGrant, before: Offset | None, position: Offset) -> None:
         run, place = self._program.run, self._place
-        await self._program.book.sink(lambda: self._trouble == HANGS and self._program.is_waited_for(records))
+        await self._program.book.sink(lambda: self._trouble == HANGS)
         if run.process.dead:
             return
         if self._trouble == FAILS:

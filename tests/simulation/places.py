@@ -59,6 +59,8 @@ class Places:
         """What was done before it was sent, and by whom."""
         self.gone: set[Sent] = set()
         """What was filtered, or failed so often that it was buried."""
+        self.buried: dict[Sent, tuple[Run, int]] = {}
+        """What was buried last, and by whom, with the epoch of the grant."""
 
     def _troubles(self, draw: random.Random) -> tuple[tuple[float, float, str], ...]:
         found = []
@@ -101,8 +103,15 @@ class Places:
             raise BrokenError(f"{grant.shard}: {run} writes {first} to {place.name} once more, which stands at {before}")
         if position != last + 1:
             raise BrokenError(f"{grant.shard}: {run} moves {place.name} to {position} with {last} as the last record")
+        if bad := [each[3] for each in records if self.buried.get(each) == (run, grant.epoch)]:
+            raise BrokenError(f"{grant.shard}: {run} writes {bad} to {place.name}, which it has buried")
         place.stands[key] = position
         place.has.update(records)
+
+    def buries(self, each: Sent, run: Run, epoch: int) -> None:
+        """A record failed so often that its grant does without it."""
+        self.gone.add(each)
+        self.buried[each] = (run, epoch)
 
     def lacks(self, each: Sent) -> list[str]:
         """The places that do not have this record, and should have."""

@@ -348,7 +348,7 @@ class Delivery:
     def _is_bad(self, emitted: Emitted[Record]) -> bool:
         """Whether it failed so often that it is not processed again. Raises BadRecordError where that ends the worker."""
         tries = self._options.tries
-        if not tries or emitted.failures < tries:
+        if not tries or emitted.failures < tries or self.queue.keeps(emitted.place):
             return False
         if self._options.bad_records == "fail":
             shard = self._hands.shard.name

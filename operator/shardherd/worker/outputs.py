@@ -109,6 +109,12 @@ class Outputs(QueueingProcessor):
         with self._lock:
             return self._queue.held_by
 
+    def keeps(self, place: Place) -> bool:
+        """See QueueingProcessor."""
+        queue = self._need_queue()
+        with self._lock:
+            return place in self._over or (place in queue and not queue.is_bad(place))
+
     @property
     def trouble(self) -> str:
         return "; ".join(each.trouble for each in self._sendings if each.trouble)

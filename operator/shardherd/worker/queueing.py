@@ -51,6 +51,11 @@ class QueueingProcessor(RecordProcessor):
         """The first record in it that failed too often: those behind it are not acknowledged before it is finished."""
         return None
 
+    def keeps(self, place: Place) -> bool:  # noqa: ARG002
+        """Whether a record is in the queue and is sent yet, or was taken: then it is not bad, however often it was not
+        acknowledged in time."""
+        return False
+
     @property
     def trouble(self) -> str:
         """Why the queue does not get on; empty if it does."""

@@ -189,8 +189,18 @@ def test_a_record_that_is_bad_at_once_counts_as_one_that_failed_as_often_as_it_m
     emitted = pending.again(0.0)
     assert emitted is not None
     assert (emitted.offset, emitted.failures) == (0, 3)
-    pending.fail((0, 0), 2, "no room there", 0.0, limit=3, bad=True)
+    pending.fail((0, 0), 2, "no room there", 0.0, limit=3)
     assert (emitted.failures, next_again(pending, 1.9), next_again(pending, 2.0)) == (4, None, None)
+
+
+def test_a_record_that_is_found_bad_comes_again_at_once_also_after_it_was_late_more_often() -> None:
+    pending = ledger(timeout=1.0, emitted=1)
+    pending.expire(1.0)
+    pending.again(10.0)
+    pending.expire(11.0)
+    pending.again(20.0)
+    pending.fail((0, 0), 3, "refused", 20.5, limit=2, bad=True)
+    assert next_again(pending, 20.5) == 0
 
 
 def test_attempts_that_are_under_way_are_counted_also_up_to_a_record() -> None:

@@ -83,8 +83,8 @@ def table_output(table: Table, name: str = "table") -> Callable[[], Transactiona
             answer = table.answers.pop(0) if table.answers else None
             offsets = [record.offset for record in records]
             table.batches.append(offsets)
-            if answer is not None:
-                answer(offsets)
+            if answer is not None and hasattr(waits := answer(offsets), "__await__"):
+                await waits
             table.took += offsets
             table.stands = position
             table.epochs.append(grant.epoch)

@@ -382,6 +382,49 @@ def test_a_record_that_was_refused_too_often_does_not_wait_for_a_later_one_that_
     story(body, factory=given, save_interval=0.5, **dead)
 
 
+@pytest.mark.parametrize("ends", [9.0, 12.0])  # beside the third attempt, and after it
+def test_records_whose_write_hangs_are_not_bad_however_often_they_were_not_acknowledged_in_time(ends: float) -> None:
+    graves, place = Graveyard(), Place(lambda _: asyncio.sleep(ends))
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert (place.batches, graves.buried) == ([[0, 1, 2, 3, 4]], [])
+
+    dead: dict[str, Any] = {"graveyard": graves, "tries": 3, "bad_records": "dead-letter", "dead_letters": "bad"}
+    story(body, factory=outputs(output(place)), save_interval=0.5, ack_timeout=3.0, **dead)
+
+
+def test_a_record_that_was_late_and_is_refused_too_often_goes_to_the_dead_letters_at_once() -> None:
+    graves, place = Graveyard(), Place(lambda _: asyncio.sleep(12.0, [1]), refuses(1), refuses(1))
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(graves.buried))
+        assert (place.batches, [offset for _, offset, *_ in graves.buried]) == ([[0, 1, 2, 3, 4], [1], [1]], [1])
+        took = await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert took < 1.0
+
+    dead: dict[str, Any] = {"graveyard": graves, "tries": 3, "bad_records": "dead-letter", "dead_letters": "bad"}
+    story(body, factory=outputs(output(place)), save_interval=0.5, ack_timeout=3.0, **dead)
+
+
+def test_exactly_once_a_record_whose_write_hangs_is_written_and_is_no_dead_letter() -> None:
+    graves, table = Graveyard(), Table(lambda _: asyncio.sleep(60.0))
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert (table.took, graves.buried) == ([0, 1, 2, 3, 4], [])
+
+    dead: dict[str, Any] = {"graveyard": graves, "tries": 3, "bad_records": "dead-letter", "dead_letters": "bad"}
+    given = outputs(table_output(table), guarantee="exactly-once")
+    story(body, factory=given, save_interval=0.5, ack_timeout=3.0, **dead)
+
+
 def test_a_shard_that_is_wanted_back_does_not_wait_for_what_is_queued_behind_a_record_that_was_refused_too_often() -> None:
     graves, place = Graveyard(), Place(*[refuses(1)] * 3)
 

@@ -111,6 +111,10 @@ class OutputQueue(Generic[R]):
         """The first record that is bad, behind which none is finished; None if there is none."""
         return next((each.place for each in self._all.values() if each.bad and each.left), None)
 
+    def is_bad(self, place: Place) -> bool:
+        """Whether a record in it was refused too often, and is not sent any more."""
+        return self._all[place].bad
+
     def unfinished(self) -> tuple[Queued[R], ...]:
         """Everything in it, in order."""
         return tuple(self._all.values())

@@ -132,14 +132,14 @@ class Pending(Generic[R]):
     def fail(self, place: Place, attempt: int, reason: str, now: float, *, limit: int = 0, bad: bool = False) -> bool:
         """This attempt failed: the record comes again after a pause, at once if it failed `limit` times. False as of `ack`.
 
-        `bad`: it counts as if it had failed so often.
+        `bad`: it counts as if it had failed so often now.
         """
         emitted = self._under_way(place, attempt)
         if emitted is None:
             return False
         emitted.failures = max(emitted.failures + 1, limit if bad else 0)
         emitted.out, emitted.reason = False, reason
-        pause = 0.0 if emitted.failures == limit else min(LAST_PAUSE, FIRST_PAUSE * 2 ** min(emitted.failures - 1, 30))
+        pause = 0.0 if bad or emitted.failures == limit else min(LAST_PAUSE, FIRST_PAUSE * 2 ** min(emitted.failures - 1, 30))
         emitted.due = now + pause
         self._settled(place)
         heapq.heappush(self._failed, (0.0 if self._in_order else emitted.due, place))
