@@ -53,11 +53,8 @@ def check_of_kinesis(outputs: Any, shard: ShardId) -> None:
     """
     name = type(outputs).__name__
     for output in outputs.outputs:
-        if isinstance(output, type) and _only_with_positions(output):
-            raise OutputsError(
-                f"output {output.__name__} of {name} keeps positions of Kafka, and shard {shard} is of Kinesis: use an Output"
-                " that has a `write`"
-            )
+        if isinstance(output, type):
+            check_output_of_kinesis(output, name, shard)
     if outputs.guarantee != AT_LEAST_ONCE:
         raise OutputsError(
             f"guarantee of {name} is {outputs.guarantee!r}, and shard {shard} is of Kinesis, where there is"
@@ -67,6 +64,15 @@ def check_of_kinesis(outputs: Any, shard: ShardId) -> None:
         raise OutputsError(
             f"queue_directory of {name} is {outputs.queue_directory!r}, and shard {shard} is of Kinesis, whose records are"
             " kept in memory alone: leave it out"
+        )
+
+
+def check_output_of_kinesis(output: type, name: str, shard: ShardId) -> None:
+    """Whether an output of Outputs of this name can take the records of a shard of Kinesis. Raises OutputsError."""
+    if _only_with_positions(output):
+        raise OutputsError(
+            f"output {output.__name__} of {name} keeps positions of Kafka, and shard {shard} is of Kinesis: use an Output"
+            " that has a `write`"
         )
 
 

@@ -31,6 +31,7 @@ from shardherd.worker.guarantees import (
     check,
     check_of_kinesis,
     check_output,
+    check_output_of_kinesis,
 )
 from shardherd.worker.kafka_output import KafkaOutput
 from shardherd.worker.output import Output, ShardGrant
@@ -146,12 +147,15 @@ class Outputs(QueueingProcessor):
         try:
             for make in self.outputs:
                 output = make()
+                if is_of_kinesis(shard):
+                    check_output_of_kinesis(type(output), type(self).__name__, shard)
+                check_output(type(output), self.guarantee, in_order=options.in_order)
                 if isinstance(output, KafkaOutput):
                     output.reach(lent.kafka)
                 await called(lent.crew, output.open, shard)
                 self._open.append(output)
             self._begin_sending(tuple(self._open), most=options.max_pending - (self.when_full == DROP))
-        except BaseException:
+        except (Exception, asyncio.CancelledError):  # and not where the loop is gone, on which it could be awaited
             await self._close_all()
             raise
 
@@ -223,7 +227,6 @@ class Outputs(QueueingProcessor):
         sendings = []
         for number, output in enumerate(outputs):
             transactional = self.guarantee == EXACTLY_ONCE
-            check_output(type(output), self.guarantee, in_order=options.in_order)
             shard = lent.shard
             grant = ShardGrant(lent.group, shard.name, shard.epoch, shard.position, shard.source_id) if transactional else None
             sending = Sending(

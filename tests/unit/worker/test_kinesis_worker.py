@@ -420,6 +420,19 @@ def test_outputs_that_keep_positions_of_kafka_are_refused(kinesis: PlayedKinesis
     assert f"output {output.__name__} of Sends keeps positions of Kafka, and shard orders/" in str(raised[0])
 
 
+def test_an_output_that_keeps_positions_of_kafka_is_refused_also_where_a_function_makes_it(
+    kinesis: PlayedKinesis, orders: Any
+) -> None:
+    class Rows(DatabaseOutput):
+        def connect(self) -> Any:
+            raise AssertionError("nothing is written")
+
+    sends = type("Sends", (Outputs,), {"outputs": (lambda: Rows(),), "guarantee": "at-least-once"})
+    with KinesisGroup(kinesis, "orders") as group, running(worker_of(group, "played-0", sends)) as raised:
+        group.until("it has ended", lambda: bool(raised))
+    assert "output Rows of Sends keeps positions of Kafka, and shard orders/" in str(raised[0])
+
+
 @pytest.mark.parametrize("kafka", [{}, {"bootstrap.servers": "127.0.0.1:1"}], ids=["of the group", "of its own"])
 @pytest.mark.parametrize("made", [False, True], ids=["by its class", "by a function"])
 def test_a_kafka_output_is_refused_also_where_it_has_a_write_of_its_own(
