@@ -233,7 +233,8 @@ class Other:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def _end_with_the_first(self) -> None:
-        self._file.read()
+        with contextlib.suppress(ConnectionError):  # It has ended before it had heard all.
+            self._file.read()
         os.kill(os.getpid(), signal.SIGTERM)
 
 

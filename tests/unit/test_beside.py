@@ -216,3 +216,25 @@ def test_a_run_that_is_told_to_end_tidies_up_everywhere(tree: Tree, number: sign
     process.send_signal(number)
     process.communicate()
     until((tree.folder / "tidied").exists)
+
+
+def test_a_run_that_is_killed_before_it_has_heard_all_tidies_up_everywhere(tree: Tree) -> None:
+    tree.test(
+        "integration/local/test_there.py",
+        """
+def test_it(other, tell, tidy):
+    (HERE / 'there').touch()
+    other('stopped')
+    tell('heard by nobody')
+    (HERE / 'said').touch()
+    other('never')
+""",
+    )
+    process = tree.start()
+    until((tree.folder / "there").exists)
+    process.send_signal(signal.SIGSTOP)
+    (tree.folder / "stopped").touch()
+    until((tree.folder / "said").exists)
+    process.kill()
+    process.communicate()
+    until((tree.folder / "tidied").exists)
