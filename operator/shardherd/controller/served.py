@@ -54,7 +54,7 @@ class Served:
         self._since: dict[str, float] = {}
         self._unsearched: set[str] = set()
         self._version = -1
-        self._told: dict[str, int] = {}
+        self._versions: dict[str, int] = {}  # of the namespaces, as the watch had them
         self._due = asyncio.Event()
         self._problem = ""
         self._controller: Controller | None = None
@@ -92,9 +92,9 @@ class Served:
         if event is None:
             # What ceased to match before the watch began, it does not tell.
             self._due.set()
-        if version <= max(self._version, self._told.get(name, -1)):
+        if version <= max(self._version, self._versions.get(name, -1)):
             return  # a listing has told of it already and perhaps of more, or it is of one that had this name before
-        self._told[name] = version
+        self._versions[name] = version
         if event == "DELETED":
             self._end(name)
         else:
@@ -120,13 +120,13 @@ class Served:
         first = not self.known.is_set()
         found, version = await self._namespaces.chosen()
         # Of what the watch has told since then, it knows more.
-        newer = {name for name, told in self._told.items() if told > version}
+        newer = {name for name, each in self._versions.items() if each > version}
         for name in sorted(self._since.keys() - found - newer):
             self._end(name)
         for name in sorted(found - self._since.keys() - newer):
             self._begin(name)
         self._version = version
-        self._told = {name: told for name, told in self._told.items() if told > version}
+        self._versions = {name: each for name, each in self._versions.items() if each > version}
         if first:
             # The watches of groups, which begin now, tell of all that are in these.
             self._unsearched.clear()

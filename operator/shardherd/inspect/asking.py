@@ -51,7 +51,7 @@ class OwnSecrets:
         return contents(found)
 
 
-def told(api: KubernetesApi, groups: Sequence[Mapping[str, Any]], elsewhere: str = "") -> Iterator[Check]:
+def check_brokers(api: KubernetesApi, groups: Sequence[Mapping[str, Any]], elsewhere: str = "") -> Iterator[Check]:
     """What the brokers of these groups say, in their order. `elsewhere`: see `judged`."""
     # Groups of another source have no brokers.
     of_kafka = [each for each in groups if not reads_kinesis(each)]
@@ -90,7 +90,7 @@ def run(options: Namespace) -> int:
     except InspectError as error:
         print(f"shardherd: {error}", file=sys.stderr)
         return error.code
-    answer = checks.answered(tuple(told(api, groups)))
+    answer = checks.answered(tuple(check_brokers(api, groups)))
     print(json.dumps(answer.data, indent=2) if options.output == "json" else answer.text().rstrip("\n"))
     return answer.code
 

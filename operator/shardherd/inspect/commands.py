@@ -330,7 +330,7 @@ def doctor(
         from shardherd.inspect import asking
 
         inside = f"kubectl exec -n {operators} deployment/{release} -- shardherd brokers -n {cluster.namespace}"
-        asked = tuple(asking.told(cluster.api, examined.groups or (), inside))
+        asked = tuple(asking.check_brokers(cluster.api, examined.groups or (), inside))
     _say(checks.doctor(examined, asked), where)
 
 
@@ -355,9 +355,9 @@ def top(
     with suppress(KeyboardInterrupt):
         if values:
             for wall, found in looks:
-                told = {"error": str(found)} if isinstance(found, InspectError) else found.data
-                assert isinstance(told, Mapping)
-                printing.stream({"time": rfc3339(wall), **told}, where.output)
+                fields = {"error": str(found)} if isinstance(found, InspectError) else found.data
+                assert isinstance(fields, Mapping)
+                printing.stream({"time": rfc3339(wall), **fields}, where.output)
             return
         shown = (f"{rfc3339(wall)}\n\n{_frame(found, wide=where.output is Output.WIDE)}" for wall, found in looks)
         if not console.is_terminal:

@@ -60,7 +60,7 @@ def document(
 def group(resource: Mapping[str, Any], view: GroupView | None, history: History) -> Json:
     """One group in full. Without a view, which the coordinator has not made yet, only what the status says."""
     identity = identity_of(resource)
-    told, forgotten = history.rebalances(identity)
+    rebalances, forgotten = history.rebalances(identity)
     present = [] if view is None else [shard for shard in view.shards if shard.present]
     shown = _foremost(present)
     verdicts = {} if view is None else view.verdicts_of(shard.shard for shard in shown)
@@ -101,7 +101,7 @@ def group(resource: Mapping[str, Any], view: GroupView | None, history: History)
         "lag": {"interval": INTERVAL, "points": [list(point) for point in history.lag(identity)]},
         "rebalances": [
             {"time": each.time, "reason": each.reason, "moved": each.moved, "means": meaning_of_rebalance(each.reason)}
-            for each in told
+            for each in rebalances
         ],
         "rebalancesForgotten": forgotten,
         "since": history.since,

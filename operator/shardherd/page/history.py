@@ -49,7 +49,8 @@ class _Past:
     seconds: array[float] = field(default_factory=lambda: array("d"))
     at: int = 0
     rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=REBALANCES))
-    told: int = 0
+    total: int = 0
+    """How many rebalances there were, also those that are forgotten."""
 
     def add(self, *point: float) -> None:
         for column, value in zip((self.times, self.records, self.seconds), point, strict=True):
@@ -97,7 +98,7 @@ class History:
             past = self._of(group)
             if past is not None:
                 past.rebalances.append(Rebalance(self._wall(), reason, moved))
-                past.told += 1
+                past.total += 1
 
     def lag(self, group: GroupIdentity) -> list[tuple[float, int | None, int | None]]:
         """Time, records and seconds (None: not known) of the last hour, the oldest first."""
@@ -110,7 +111,7 @@ class History:
         """The last rebalances, the newest first, and how many earlier ones are forgotten."""
         with self._lock:
             past = self._groups.get(group)
-            return ([], 0) if past is None else ([*reversed(past.rebalances)], past.told - len(past.rebalances))
+            return ([], 0) if past is None else ([*reversed(past.rebalances)], past.total - len(past.rebalances))
 
     def _of(self, group: GroupIdentity) -> _Past | None:
         if group not in self._groups and len(self._groups) >= GROUPS:

@@ -47,12 +47,12 @@ class _Batch:
     ranges: Mapping[ShardId, ReadRange]
     left: dict[ShardId, Offset]
     finished: bool = False
-    told: bool = False
+    reported: bool = False
     fenced: bool = False
 
     @property
     def complete(self) -> bool:
-        return self.told and self.known == DURABLE
+        return self.reported and self.known == DURABLE
 
     @property
     def known(self) -> str:
@@ -119,7 +119,7 @@ class BatchTraces:
                 span = self._tracer.start_span(name, inside, attributes=self._about, start_time=at)
                 at += phases[name] * MILLISECOND
                 span.end(at)
-            batch.told, batch.until = True, max(batch.until, at)
+            batch.reported, batch.until = True, max(batch.until, at)
             self._look(batch)
 
     def close(self) -> None:
@@ -132,9 +132,9 @@ class BatchTraces:
     def by_heartbeat(self) -> Sequence[Link]:
         """A heartbeat tells which micro-batch runs, and that some have begun or ended since the last one."""
         running = [batch.span.get_span_context() for batch in self._batches if not batch.finished]
-        told = {each.span_id: each for each in (*self._news, *running)}
+        spans = {each.span_id: each for each in (*self._news, *running)}
         self._news.clear()
-        return [Link(each) for each in told.values()]
+        return [Link(each) for each in spans.values()]
 
     def by_checkpoint(self, request: CheckpointRequest) -> tuple[Context | None, Sequence[Link]]:
         """A checkpoint is part of the newest micro-batch that it makes durable, and is linked to older ones."""

@@ -70,14 +70,14 @@ async def _least_in_sync(wire: Wire, topic: str) -> int:
     )
 
     async def ask() -> Any:
-        (told,) = (await wire.send(DescribeConfigsRequest(resources=[asked], max_version=4))).results
-        return told
+        (described,) = (await wire.send(DescribeConfigsRequest(resources=[asked], max_version=4))).results
+        return described
 
     # Another broker may answer than the one that knew the topic.
-    told, error = await _known(wire, ask)
+    described, error = await _known(wire, ask)
     if error is errors.UnknownTopicOrPartitionError:
         raise error(f"the settings of topic {topic!r}")
-    return next((int(each.value) for each in told.configs if each.name == _LEAST), 0)
+    return next((int(each.value) for each in described.configs if each.name == _LEAST), 0)
 
 
 async def _known(wire: Wire, ask: Callable[[], Awaitable[Any]]) -> tuple[Any, type[errors.KafkaError]]:

@@ -58,5 +58,5 @@ class KafkaDeadLetters:
 
 def headers_of(shard: ShardId, record: Record, reason: str, tries: int) -> list[tuple[str, bytes]]:
     """Where the record comes from, and why it is here. It keeps its own key, value and headers."""
-    told = {"shard": shard, "offset": record.offset, "timestamp": record.timestamp, "tries": tries, "reason": reason}
-    return [(f"shardherd.{name}", str(value).encode()) for name, value in told.items()]
+    fields = {"shard": shard, "offset": record.offset, "timestamp": record.timestamp, "tries": tries, "reason": reason}
+    return [(f"shardherd.{name}", str(value).encode()) for name, value in fields.items()]

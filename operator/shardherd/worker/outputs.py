@@ -91,7 +91,7 @@ class Outputs(QueueingProcessor):
     _open: list[Output] = []  # noqa: RUF012 - as above
     _ended = False
     _committed: Offset = 0
-    _told = ""
+    _last_trouble = ""
 
     @property
     def full(self) -> bool:
@@ -204,8 +204,8 @@ class Outputs(QueueingProcessor):
             most=self.queue_file_bytes,
         )
         file: QueueFile = await lent.crew.call(open_).ended
-        if file.told:
-            log.warning("%s", file.told, extra=lent.fields)
+        if file.warning:
+            log.warning("%s", file.warning, extra=lent.fields)
         for path in await lent.crew.call(partial(clean, folder, lent.group, began=_BEGAN)).ended:
             log.info("%s is deleted: its shard has not come back", path, extra=lent.fields)
         return file
@@ -406,8 +406,8 @@ class Outputs(QueueingProcessor):
             if ack is not None:
                 ack.fail(sending.trouble, bad=True)
         self._finish()
-        if bad or self.trouble != self._told:
-            self._told = self.trouble
+        if bad or self.trouble != self._last_trouble:
+            self._last_trouble = self.trouble
             self._wake()
 
     def _finish(self) -> None:

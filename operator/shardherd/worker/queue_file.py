@@ -93,7 +93,7 @@ class QueueFile:
         self._live: dict[Offset, int] = {}
         self._bytes = self._size = 0
         self._holes: set[Offset] = set()
-        self.kept, self.told = self._read(held_since)
+        self.kept, self.warning = self._read(held_since)
         self._file = -1
         self._rewrite(self.kept)
 
@@ -173,17 +173,17 @@ class QueueFile:
         except FileNotFoundError:
             return [], ""
         frames, end = _frames(data)
-        told = ""
+        warning = ""
         if end < len(data):
-            told = f"{self.path} is damaged: {len(data) - end} bytes from {end} on are dropped, and read again from Kafka"
+            warning = f"{self.path} is damaged: {len(data) - end} bytes from {end} on are dropped, and read again from Kafka"
         head, group = self._head, frames[0] if frames else None
         if not isinstance(group, _Opened) or (group.group, group.shard) != (head.group, head.shard):
-            return [], told or f"{self.path} is no queue of this shard: it is written anew"
+            return [], warning or f"{self.path} is no queue of this shard: it is written anew"
         if group.epoch < held_since or group.position > head.position:
-            return [], told or (
+            return [], warning or (
                 f"{self.path} is of epoch {group.epoch}, and this shard was elsewhere or reset since: what is in it is dropped"
             )
-        return _left(frames, head.position), told
+        return _left(frames, head.position), warning
 
     def _rewrite(self, left: Iterable[Kept]) -> None:
         fresh = self.path.with_suffix(".new")

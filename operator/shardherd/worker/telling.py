@@ -29,32 +29,32 @@ class Telling:
         self._shard = shard
         self._calling = calling
         self._counts = counts
-        self._told = False
+        self._assigned = False
 
     @property
     def owed(self) -> bool:
         """Whether the listener waits to be told that the shard goes."""
-        return self._told
+        return self._assigned
 
     async def assigned(self) -> None:
         """The shard has come. Raises what the listener does, and GivenUpError."""
-        if self._listener is not None and not self._told:
+        if self._listener is not None and not self._assigned:
             call = self._calling.begin(self._listener.on_assigned, self._shard.name, self._shard.position)
             try:
                 await self._calling.finished(call)
             except GivenUpError:
                 call.ended.add_done_callback(self._assigned_late)
                 raise
-            self._told = True
+            self._assigned = True
 
     async def revoked(self, saves: Saves) -> None:
         """The shard is about to go, if it is not lost already. Raises GivenUpError."""
-        if self._listener is None or not self._told:
+        if self._listener is None or not self._assigned:
             return
         if self._shard.lost:
             await self.lost()
             return
-        self._told = False
+        self._assigned = False
         method = self._listener.on_revoked
         try:
             await self._calling.finished(self._calling.begin(method, self._shard.name, saves.as_seen_by(method)))
@@ -68,9 +68,9 @@ class Telling:
 
     async def lost(self) -> None:
         """The shard is gone."""
-        if self._listener is None or not self._told:
+        if self._listener is None or not self._assigned:
             return
-        self._told = False
+        self._assigned = False
         calling, clock = self._calling, asyncio.get_running_loop().time
         call, until = calling.begin(self._listener.on_lost, self._shard.name), clock() + CANCEL_GRACE
         call.ended.add_done_callback(calling.turns)

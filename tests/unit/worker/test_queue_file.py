@@ -54,7 +54,7 @@ def test_a_restarted_process_finds_the_records_and_which_outputs_have_them(tmp_p
         Kept(record(4), frozenset("ab")),
         Kept(record(7), frozenset()),
     ]
-    assert (again.told, again.path.stat().st_mode & 0o777) == ("", 0o600)
+    assert (again.warning, again.path.stat().st_mode & 0o777) == ("", 0o600)
 
 
 def test_what_is_before_the_position_is_over(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_file_of_an_earlier_ownership_is_dropped_by_its_identity(tmp_path: Pat
     first = opened(tmp_path, position=5)
     first.append(record(6))
     again = opened(tmp_path, **given)
-    assert (again.kept, why in again.told) == ([], True)
+    assert (again.kept, why in again.warning) == ([], True)
     assert found(tmp_path, epoch=4, held_since=given["held_since"]) == [], "and it is written anew"
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_none_of_this_shard_is_not_believed(tmp_path: Path) -> No
     path = written(tmp_path, 1)
     path.rename(path.with_name("t%2F1.queue"))
     again = opened(tmp_path, shard=ShardId("t/1"))
-    assert (again.kept, again.told) == ([], f"{again.path} is no queue of this shard: it is written anew")
+    assert (again.kept, again.warning) == ([], f"{again.path} is no queue of this shard: it is written anew")
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
@@ -113,7 +113,7 @@ def test_a_damaged_tail_is_detected_and_told_and_what_is_before_it_is_kept(tmp_p
     assert [each.record.offset for each in again.kept] == [0, 1]
     last = (len(whole) - len(written_head(tmp_path))) // 3
     begins = len(whole) - last
-    assert again.told == (f"{path} is damaged: {last - cut} bytes from {begins} on are dropped, and read again from Kafka")
+    assert again.warning == (f"{path} is damaged: {last - cut} bytes from {begins} on are dropped, and read again from Kafka")
     again.append(record(2))
     assert found(tmp_path, epoch=3) == [(0, set()), (1, set()), (2, set())]
 
@@ -131,7 +131,7 @@ def test_a_byte_that_is_wrong_anywhere_is_detected_and_no_record_is_ever_made_up
         again = opened(tmp_path, epoch=2)
         kept = [each.record for each in again.kept]
         assert kept == [record(offset) for offset in range(len(kept))]
-        assert (len(kept) < 3, "is damaged: " in again.told) == (True, True)
+        assert (len(kept) < 3, "is damaged: " in again.warning) == (True, True)
         again.close(delete=False)
 
 
@@ -140,7 +140,7 @@ def test_garbage_after_the_last_frame_is_told(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"\0" * 100)
     again = opened(tmp_path, epoch=2)
-    assert ([each.record.offset for each in again.kept], "100 bytes from" in again.told) == ([0], True)
+    assert ([each.record.offset for each in again.kept], "100 bytes from" in again.warning) == ([0], True)
 
 
 def test_a_record_that_failed_before_it_was_queued_ends_what_is_known(tmp_path: Path) -> None:

@@ -76,14 +76,14 @@ class Ledger(ABC, Generic[G]):
 
     def _take_over_source_ids(self, confirmed: Mapping[ShardId, ConfirmedShard]) -> None:
         known = self.source_ids
-        told = {shard: each.source_id for shard, each in confirmed.items() if each.source_id is not UNSET}
-        news = any(known.get(shard) != source_id for shard, source_id in told.items())
+        confirmed_ids = {shard: each.source_id for shard, each in confirmed.items() if each.source_id is not UNSET}
+        news = any(known.get(shard) != source_id for shard, source_id in confirmed_ids.items())
         gone = known.keys() - confirmed.keys()
         if gone:
             gone -= {each.shard for each in self.held()}
         if news or gone:
             # Another one: who was handed out records keeps those of then.
-            self.source_ids = {shard: each for shard, each in {**known, **told}.items() if shard not in gone}
+            self.source_ids = {shard: each for shard, each in {**known, **confirmed_ids}.items() if shard not in gone}
 
     @abstractmethod
     def held(self) -> tuple[HeldShard, ...]:

@@ -120,10 +120,10 @@ def _grown(
     if not (fresh or out):
         return lost, kept
     # Where shards name their parents, that says what comes before what.
-    told = {split(shard)[0] for shard, info in infos.items() if info.parents}
+    with_parents = {split(shard)[0] for shard, info in infos.items() if info.parents}
     by_topic: dict[str, list[ShardId]] = {}
     for shard in (*fresh, *out):
-        if split(shard)[0] not in told:
+        if split(shard)[0] not in with_parents:
             by_topic.setdefault(split(shard)[0], []).append(shard)
     known, last = _sizes(state, by_topic), dict.fromkeys(by_topic, -1)
     for topic, number in map(split, others):

@@ -67,7 +67,7 @@ def write_files(batches: Iterable[pa.RecordBatch], job: FileJob) -> Iterator[pa.
         if sum(file.buffered for file in files.values()) > BUFFERED:
             for file in files.values():
                 file.flush()
-    told = [
+    answer = [
         {
             "path": file.path,
             "size": file.close(),
@@ -76,7 +76,7 @@ def write_files(batches: Iterable[pa.RecordBatch], job: FileJob) -> Iterator[pa.
         }
         for values, file in files.items()
     ]
-    yield pa.RecordBatch.from_pylist(told, FILES)
+    yield pa.RecordBatch.from_pylist(answer, FILES)
 
 
 class _File:

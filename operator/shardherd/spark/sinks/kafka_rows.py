@@ -68,12 +68,12 @@ def write_records(batches: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[
     except BaseException:
         writing.abort()
         raise
-    told = (
+    answer = (
         [{"shard": None, "conflict": conflict}]
         if conflict
         else [{"shard": shard, "conflict": None} for shard in sorted(rows.seen)]
     )
-    yield pa.RecordBatch.from_pylist(told, WRITTEN)
+    yield pa.RecordBatch.from_pylist(answer, WRITTEN)
 
 
 def opened(opening: Callable[[], Transaction], wanted: Pending, output: Output) -> Transaction:

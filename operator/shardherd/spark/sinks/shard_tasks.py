@@ -34,20 +34,20 @@ J = TypeVar("J", bound=Job)
 
 
 def by_tasks(
-    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch], J], Iterator[pa.RecordBatch]], told: str
+    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch], J], Iterator[pa.RecordBatch]], columns: str
 ) -> Callable[[J], Iterable[Sequence[Any]]]:
-    """What has `task` write the rows of a job's shards; it gives the rows that the tasks tell, whose columns are `told`."""
+    """What has `task` write the rows of a job's shards; it gives the rows that the tasks tell, with these `columns`."""
 
     def written(job: J) -> Iterable[Sequence[Any]]:
         rows = shard_by_shard(frame, job.wanted, job.ranges)
-        return map_in_arrow(rows, lambda batches: task(batches, job), told).collect()
+        return map_in_arrow(rows, lambda batches: task(batches, job), columns).collect()
 
     return written
 
 
-def without_rows(told: Iterable[Sequence[Any]], wanted: Iterable[str], where: str) -> list[str]:
+def without_rows(answers: Iterable[Sequence[Any]], wanted: Iterable[str], where: str) -> list[str]:
     """The shards of which no row was made, so that no task has moved them. Raises ConflictError if a task tells of one."""
-    written = list(told)
+    written = list(answers)
     conflicts = [conflict for _, conflict in written if conflict is not None]
     if conflicts:
         raise ConflictError(f"a part of the micro-batch was not written to {where}: {conflicts[0]}")
