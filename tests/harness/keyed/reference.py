@@ -16,7 +16,7 @@ from tests.harness.keyed.records import Records
 from tests.harness.quick_spark import inherited
 
 ROOT = Path(__file__).resolve().parents[3]
-WITHIN = 180.0
+WITHIN = 300.0
 """Seconds for all that it reads."""
 
 Rows: TypeAlias = "dict[str, Counter[tuple[Any, ...]]]"

@@ -35,7 +35,7 @@ from tests.harness.quick_spark import inherited
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[3]
-WITHIN = 180.0
+WITHIN = 300.0
 """Seconds for anything that a test waits for: other tests may have the machine."""
 
 APPLICATION = "/opt/plain/plain_consumer.py"
