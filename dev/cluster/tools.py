@@ -1,8 +1,9 @@
 """Decides how every program of the local cluster is got, once, and where it is kept. Called by `cluster` and `tools`.
 
 Everything comes from package registries by their ordinary clients: Debian packages by apt-get, Go programs by `go build` of
-the `tool` directives in tools/*/go.mod, Kafka by Maven from tools/kafka/pom.xml. What is built is kept in the cache under a
-name that holds a digest of its inputs, so a changed version is built next to the old one. Starts nothing.
+the `tool` directives in tools/*/go.mod, Kafka by Maven from tools/kafka/pom.xml, kinesalite by npm from its lock file. What is
+built is kept in the cache under a name that holds a digest of its inputs, so a changed version is built next to the old one.
+Starts nothing.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ BROWSER_PACKAGES = ("chromium", "chromium-driver")
 POSTGRESQL_PACKAGES = ("postgresql", "postgresql-client")
 ARCHIVE_PACKAGES = ("skopeo",)
 KERBEROS_PACKAGES = ("krb5-admin-server", "krb5-kdc", "python3-gssapi")
+NODE_PACKAGES = {"node": "nodejs", "npm": "npm"}
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
 JAVA_COMPILER_PACKAGE = "openjdk-17-jdk-headless"
 
@@ -178,6 +180,12 @@ class Tools:
         """Folder of the programs of Debian's PostgreSQL; installing them makes the user that it runs as."""
         _ensure(list(POSTGRESQL_PACKAGES))
         return max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
+
+    @cached_property
+    def kinesalite(self) -> Path:
+        """The program of kinesalite, a server that does as Kinesis does, which `node` runs."""
+        _ensure([package for program, package in NODE_PACKAGES.items() if not shutil.which(program)])
+        return _node_modules("kinesalite") / "kinesalite" / "cli.js"
 
     @cached_property
     def packages(self) -> None:
@@ -360,6 +368,19 @@ def jars(name: str, pom: Path) -> Path:
         _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
 
     return _cached(name, pom.read_bytes(), f"fetching {name} from Maven", build)
+
+
+def _node_modules(name: str) -> Path:
+    """The folder of the packages that a lock file names, from npm; none of them runs anything of its own meanwhile."""
+    files = [SOURCES / name / file for file in ("package.json", "package-lock.json")]
+
+    def build(scratch: Path) -> None:
+        for file in files:
+            shutil.copy(file, scratch)
+        _run(["npm", "ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"], cwd=scratch)
+
+    inputs = b"".join(file.read_bytes() for file in files)
+    return _cached(name, inputs, f"fetching {name} from npm", build) / "node_modules"
 
 
 def _small_images() -> Path:

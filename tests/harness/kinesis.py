@@ -1,5 +1,7 @@
 """Kinesis played by moto's server, corrected to what AWS documents where moto is too kind: see docs/kinesis.md.
 
+What tests do to any such service is here, too: `stream`, `put`, `split` and `merge`.
+
 In a thread of the test's process, so that a test can trim a shard, let iterators expire or refuse requests; for whoever needs a
 process of its own: `python -m tests.harness.kinesis`, which says its URL and runs until its input ends.
 """
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import botocore.session
 from botocore.config import Config
@@ -271,6 +273,17 @@ def _correct() -> None:
     responses.KinesisResponse.get_records = _get_records  # type: ignore[method-assign]
 
 
+class Service(Protocol):
+    """What does as Kinesis does, here or in `kinesalite`."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def client(self) -> Any:
+        """A client of its own, for a test that writes and reshards."""
+
+
 class PlayedKinesis:
     """The service, in a thread; use it as a context manager."""
 
@@ -351,14 +364,44 @@ def put(client: Any, stream: str, records: Sequence[tuple[str, bytes]], hashes: 
 
 
 @contextmanager
-def stream(service: PlayedKinesis, name: str, shards: int = 1) -> Iterator[Any]:
+def stream(service: Service, name: str, shards: int = 1) -> Iterator[Any]:
     """A new stream; yields a client of it. It is deleted after the block."""
     client = service.client
     client.create_stream(StreamName=name, ShardCount=shards)
+    _await_active(client, name)
     try:
         yield client
     finally:
         client.delete_stream(StreamName=name)
+        _await(f"stream {name} to be gone", lambda: name not in client.list_streams()["StreamNames"])
+
+
+def split(client: Any, name: str, shard: str) -> None:
+    """Split a shard in the middle."""
+    (hashes,) = [each["HashKeyRange"] for each in client.list_shards(StreamName=name)["Shards"] if each["ShardId"] == shard]
+    middle = (int(hashes["StartingHashKey"]) + int(hashes["EndingHashKey"]) + 1) // 2
+    client.split_shard(StreamName=name, ShardToSplit=shard, NewStartingHashKey=str(middle))
+    _await_active(client, name)
+
+
+def merge(client: Any, name: str, shard: str, adjacent: str) -> None:
+    client.merge_shards(StreamName=name, ShardToMerge=shard, AdjacentShardToMerge=adjacent)
+    _await_active(client, name)
+
+
+def _await_active(client: Any, name: str) -> None:
+    def active() -> bool:
+        said = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+        return bool(said["StreamStatus"] == "ACTIVE")
+
+    _await(f"stream {name} to be active", active)
+
+
+def _await(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60.0
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GrowthCutover, KinesisSource, ShardId, ShardState, ShardView
 from shardherd.ports import SourceConnector
 from shardherd.testing.group import NAMESPACE, PlayedGroup
-from tests.harness.kinesis import REGION, PlayedKinesis
+from tests.harness.kinesis import REGION, Service
 from tests.harness.memory_secrets import MemorySecrets
 
 
@@ -23,7 +23,7 @@ class KinesisGroup(PlayedGroup):
 
     def __init__(
         self,
-        service: PlayedKinesis,
+        service: Service,
         stream: str,
         *,
         consumers: int = 1,

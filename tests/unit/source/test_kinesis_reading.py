@@ -90,21 +90,6 @@ def test_a_stream_says_when_it_was_made_so_that_another_of_its_name_is_another(o
     assert said.source_id == f"{said.arn}@{said.created}"
 
 
-def test_after_a_split_and_a_merge_every_shard_names_its_parents(orders: Any, reading: Kinesis) -> None:
-    first = only(reading)
-    assert (first.end, first.parents, first.hashes) == (None, (), (0, 2**128 - 1))
-    orders.split_shard(StreamName="orders", ShardToSplit=first.id, NewStartingHashKey=str(2**127))
-    parent, low, high = list_shards(reading)
-    assert parent.end is not None
-    assert parent.end > parent.begin > 2**180
-    assert [(each.parents, each.hashes, each.end) for each in (low, high)] == [
-        ((first.id,), (0, 2**127 - 1), None),
-        ((first.id,), (2**127, 2**128 - 1), None),
-    ]
-    orders.merge_shards(StreamName="orders", ShardToMerge=low.id, AdjacentShardToMerge=high.id)
-    assert list_shards(reading)[-1].parents == (low.id, high.id)
-
-
 def test_shards_are_listed_over_all_pages() -> None:
     kinesis = Kinesis(StreamAccess("orders", REGION), client=_stubbed_client())
     stubber = Stubber(kinesis.client)
@@ -495,17 +480,6 @@ def test_single_places_of_a_shard(kinesis: PlayedKinesis, orders: Any, reading: 
 
 
 # --- ranges --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_range_has_the_same_records_whenever_it_is_read(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
-    write(orders, *"abcdef")
-    numbers = kinesis.numbers("orders", SHARD)
-    wanted = ShardRecords(SHARD, numbers[1], numbers[4])
-    assert values(reading, wanted) == ["b", "c", "d"]
-    write(orders, "later")
-    assert values(reading, wanted) == ["b", "c", "d"]
-    orders.split_shard(StreamName="orders", ShardToSplit=SHARD, NewStartingHashKey=str(2**127))
-    assert values(reading, wanted) == ["b", "c", "d"]
 
 
 def test_several_shards_are_read_side_by_side_each_in_order(kinesis: PlayedKinesis, reading: Kinesis) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from shardherd.core.model.nouns import ShardId, ShardState
+from shardherd.core.model.nouns import ShardId
 from shardherd.source.kinesis.client import KinesisRefusedError
 from shardherd.worker import (
     Ack,
@@ -19,7 +18,6 @@ from shardherd.worker import (
     Checkpoint,
     DatabaseOutput,
     KafkaOutput,
-    Options,
     Out,
     Output,
     Outputs,
@@ -36,10 +34,9 @@ from shardherd.worker import (
 from shardherd.worker.metrics import WorkerMetrics
 from tests.harness.kinesis import PlayedKinesis, put, stream
 from tests.harness.kinesis_group import KinesisGroup
+from tests.harness.kinesis_load import KEYS, Sink, Writer, worker_of
 from tests.unit.source.test_kinesis_aggregation import aggregated
 from tests.unit.worker.test_worker import running
-
-KEYS = tuple(f"key-{number}" for number in range(12))
 
 
 @pytest.fixture
@@ -50,100 +47,9 @@ def orders(kinesis: PlayedKinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield client
 
 
-class Sink:
-    """What all workers have processed: for each key its numbers, in the order of the calls."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[int]] = defaultdict(list)
-        self.shards: set[ShardId] = set()
-        self._lock = threading.Lock()
-
-    def __call__(self) -> Processor:
-        sink = self
-
-        class Writes(Processor):
-            def process(self, records: Records, checkpoint: Checkpoint) -> None:
-                for record in records:
-                    sink.write(records.shard, record)
-
-        return Writes()
-
-    def write(self, shard: ShardId, record: Record) -> None:
-        with self._lock:
-            self.shards.add(shard)
-            self.rows[(record.key or b"").decode()].append(int(record.value or b""))
-
-    def __len__(self) -> int:
-        return sum(len(rows) for rows in list(self.rows.values()))
-
-
-class Writer:
-    """Writes 0, 1, 2 and so on under each of the keys, every other record as the producer library does."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-        self.written: dict[str, list[int]] = {key: [] for key in KEYS}
-
-    def write(self, each: int = 10) -> None:
-        for _ in range(each):
-            records: list[tuple[str, bytes]] = []
-            for place, (key, numbers) in enumerate(self.written.items()):
-                numbers.append(len(numbers))
-                text = str(numbers[-1]).encode()
-                records.append((key, text if place % 2 else aggregated((key, text, None))))
-            put(self.client, "orders", records)
-
-    def __len__(self) -> int:
-        return sum(len(numbers) for numbers in self.written.values())
-
-
-def worker_of(group: KinesisGroup, name: str, factory: Any, **options: Any) -> Worker:
-    given = Options(**{"save_interval": 0.1, "drain_timeout": 5.0, **options})
-    return Worker(factory, options=given, environment=group.environment(name))
-
-
 def open_shards(client: Any) -> list[str]:
     listed = client.list_shards(StreamName="orders")["Shards"]
     return [each["ShardId"] for each in listed if "EndingSequenceNumber" not in each["SequenceNumberRange"]]
-
-
-def closed_shards(client: Any) -> list[str]:
-    """The shards that take no records any more."""
-    listed = client.list_shards(StreamName="orders")["Shards"]
-    return [each["ShardId"] for each in listed if "EndingSequenceNumber" in each["SequenceNumberRange"]]
-
-
-def split(client: Any, shard: str) -> None:
-    (hashes,) = [each["HashKeyRange"] for each in client.list_shards(StreamName="orders")["Shards"] if each["ShardId"] == shard]
-    middle = (int(hashes["StartingHashKey"]) + int(hashes["EndingHashKey"])) // 2
-    client.split_shard(StreamName="orders", ShardToSplit=shard, NewStartingHashKey=str(middle))
-
-
-def test_a_stream_that_splits_and_merges_under_load_is_read_once_and_every_key_in_order(
-    kinesis: PlayedKinesis, orders: Any
-) -> None:
-    sink, writer = Sink(), Writer(orders)
-    with KinesisGroup(kinesis, "orders", consumers=2) as group:
-        first, second = worker_of(group, "played-0", sink), worker_of(group, "played-1", sink)
-        with running(first) as raised, running(second) as others:
-            writer.write()
-            group.until("both read", lambda: len(sink) == len(writer) and len(set(group.holders().values())) == 2)
-            split(orders, open_shards(orders)[0])
-            writer.write()
-            low, high = open_shards(orders)[1:]
-            orders.merge_shards(StreamName="orders", ShardToMerge=low, AdjacentShardToMerge=high)
-            writer.write()
-            group.until("all generations are read", lambda: len(sink) == len(writer), within=30)
-            ends = {f"orders/{each}": int(kinesis.shard("orders", each).end) + 1 for each in closed_shards(orders)}
-            group.until(
-                "closed shards are checkpointed to their ends, and over",
-                lambda: (
-                    ends.items() <= group.checkpoints().items()
-                    and {group.states().get(shard) for shard in ends} == {ShardState.OVER}
-                ),
-            )
-    assert (sink.rows, raised, others) == (writer.written, [], [])
-    assert len(sink.shards) == len(ends) + len(open_shards(orders)) == 5
 
 
 def test_a_worker_that_is_killed_loses_nothing_and_repeats_whole_records_at_most(kinesis: PlayedKinesis, orders: Any) -> None:

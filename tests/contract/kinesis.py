@@ -1,0 +1,236 @@
+"""What whoever reads Kinesis leans on, asked of each service that tests have in its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from shardherd.adapters.kinesis.access import Access
+from shardherd.adapters.kinesis.source import KinesisShardSource
+from shardherd.adapters.kinesis.stream import KinesisStream
+from shardherd.core.model.nouns import KinesisSource, ShardId, ShardState
+from shardherd.source.kinesis.client import AccessKeys, Kinesis, KinesisRefusedError, StreamAccess
+from shardherd.source.kinesis.listing import ListedShard, describe, list_shards
+from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.range_reading import read_ranges
+from shardherd.source.kinesis.ranges import ShardRecords
+from shardherd.source.kinesis.searching import Bounds, Found, Search
+from shardherd.source.kinesis.shard_reader import BEGINNING, NumberError, ShardGoneError, ShardReader, after, at
+from shardherd.worker import kinesis_fetching
+from shardherd.worker.kinesis_fetching import KinesisFetcher
+from shardherd.worker.stream import Wanted
+from tests.harness.kinesis import REGION, Service, merge, split, stream
+from tests.harness.kinesis_group import KinesisGroup
+from tests.harness.kinesis_load import Sink, Writer, worker_of
+from tests.harness.memory_secrets import MemorySecrets
+from tests.unit.worker.test_worker import running
+
+FIRST = "shardId-000000000000"
+MIDDLE = 2**127
+WHOLE = 1 << 20
+
+
+def pace() -> Pace:
+    """The limits of Kinesis are no matter of these tests."""
+    return Pace(1e6, 1e15)
+
+
+def write(client: Any, *values: str) -> list[int]:
+    """Write these under one key; the numbers that they have got."""
+    entries = [{"PartitionKey": "k", "Data": value.encode()} for value in values]
+    answer = client.put_records(StreamName="orders", Records=entries)
+    return [int(each["SequenceNumber"]) for each in answer["Records"]]
+
+
+class KinesisContract:
+    """Subclasses have a fixture `service`."""
+
+    @pytest.fixture
+    def orders(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+        """A writer of the stream `orders`, which has one shard."""
+        monkeypatch.setattr(kinesis_fetching, "LOOK_INTERVAL", 0.05)
+        monkeypatch.setattr(kinesis_fetching, "LIST_INTERVAL", 0.05)
+        monkeypatch.setattr("shardherd.adapters.kinesis.stream.LIST_INTERVAL", 0.05)
+        with stream(service, "orders") as client:
+            yield client
+
+    @pytest.fixture
+    def reading(self, service: Service) -> Kinesis:
+        """Whoever reads it."""
+        return Kinesis(StreamAccess("orders", REGION, service.url, lambda: AccessKeys("key", "secret")))
+
+    @pytest.fixture
+    def seen(self, service: Service, reading: Kinesis) -> Iterator[KinesisShardSource]:
+        """What the operator sees of it."""
+        with ThreadPoolExecutor(4) as threads:
+            access = Access(MemorySecrets(), "demo", "", own_identity=True)
+            source = KinesisSource("orders", REGION, service.url, "aws", "Earliest")
+            yield KinesisShardSource(KinesisStream(reading, access, threads), source, _nothing)
+
+    def test_a_stream_says_when_it_was_made_and_for_how_long_it_keeps_records(self, orders: Any, reading: Kinesis) -> None:
+        said = describe(reading)
+        assert (said.name, said.retention) == ("orders", 24 * 3600.0)
+        assert said.arn.endswith(":stream/orders")
+        assert abs(said.created - time.time()) < 60
+
+    def test_a_stream_that_is_not_there_is_named(self, reading: Kinesis) -> None:
+        for ask in (describe, list_shards):
+            with pytest.raises(KinesisRefusedError, match="stream orders cannot be read in"):
+                ask(reading)
+
+    def test_after_a_split_and_a_merge_every_shard_names_its_parents(self, orders: Any, reading: Kinesis) -> None:
+        (first,) = list_shards(reading)
+        assert (first.end, first.parents, first.hashes) == (None, (), (0, 2**128 - 1))
+        split(orders, "orders", first.id)
+        parent, low, high = list_shards(reading)
+        assert parent.end is not None
+        assert parent.end > parent.begin > 2**180
+        assert [(each.parents, each.end) for each in (low, high)] == [((first.id,), None)] * 2
+        assert (low.hashes[0], low.hashes[1] + 1, high.hashes[1]) == (0, high.hashes[0], 2**128 - 1)
+        merge(orders, "orders", low.id, high.id)
+        *_, low, high, child = list_shards(reading)
+        assert (child.parents, child.end, low.end is None, high.end is None) == ((low.id, high.id), None, False, False)
+
+    def test_records_have_numbers_in_their_order_and_a_closed_shard_ends_above_them(
+        self, orders: Any, reading: Kinesis
+    ) -> None:
+        numbers = write(orders, "a", "b", "c")
+        (first,) = list_shards(reading)
+        split(orders, "orders", FIRST)
+        closed, *_ = list_shards(reading)
+        assert closed.end is not None
+        assert first.begin <= numbers[0] < numbers[1] < numbers[2] < closed.end
+        assert closed.begin == first.begin
+
+    def test_a_closed_shard_has_its_records_and_then_ends_and_its_children_have_the_others(
+        self, orders: Any, reading: Kinesis
+    ) -> None:
+        write(orders, "a", "b", "c")
+        split(orders, "orders", FIRST)
+        write(orders, "of a child")
+        reader, found = ShardReader(reading, FIRST, (BEGINNING,)), []
+        while not (answer := reader.read(2)).over:
+            found += [each.data for each in answer.records]
+        found += [each.data for each in answer.records]
+        assert found == [b"a", b"b", b"c"]
+        assert (reader.read(2).records, reader.read(2).over) == ([], True)
+        _, *children = list_shards(reading)
+        assert [
+            [each.data for each in ShardReader(reading, child.id, (BEGINNING,)).read().records] for child in children
+        ].count([b"of a child"]) == 1
+
+    def test_a_shard_is_read_from_a_number_on_or_after_it(self, orders: Any, reading: Kinesis) -> None:
+        _, second, third = write(orders, "a", "b", "c")
+        assert [each.number for each in ShardReader(reading, FIRST, (at(second),)).read().records] == [second, third]
+        assert [each.number for each in ShardReader(reading, FIRST, (after(second),)).read().records] == [third]
+
+    def test_a_number_of_no_shard_is_refused_and_a_shard_that_is_not_there_is_gone(self, orders: Any, reading: Kinesis) -> None:
+        write(orders, "a")
+        with pytest.raises(NumberError):
+            ShardReader(reading, FIRST, (at(7),)).read()
+        with pytest.raises(ShardGoneError, match="shardId-000000000007 of orders is gone"):
+            ShardReader(reading, "shardId-000000000007", (BEGINNING,)).read()
+
+    def test_what_comes_next_begins_at_a_record_and_ends_after_one(self, orders: Any, reading: Kinesis) -> None:
+        (shard,) = list_shards(reading)
+        looks, bounds = Search(reading, pace()), Bounds(span=3600.0)
+        first, second = write(orders, "a", "b")
+        assert looks.next(shard, 0, bounds) == Found(first, second + 1)
+        assert looks.next(shard, second + 1, bounds) is None
+        (third,) = write(orders, "c")
+        for each in (looks, Search(reading, pace())):
+            assert each.next(shard, second + 1, bounds) == Found(third, third + 1)
+
+    def test_a_range_has_the_same_records_whenever_it_is_read(self, orders: Any, reading: Kinesis) -> None:
+        numbers = write(orders, *"abcdef")
+
+        def values() -> list[bytes]:
+            found = read_ranges(reading, pace(), [ShardRecords(FIRST, numbers[1], numbers[4])], ("value",))
+            return [row["value"] for batch in found for row in batch.to_pylist()]
+
+        assert values() == [b"b", b"c", b"d"]
+        write(orders, "later")
+        assert values() == [b"b", b"c", b"d"]
+        split(orders, "orders", FIRST)
+        assert values() == [b"b", b"c", b"d"]
+
+    def test_a_worker_reads_a_closed_shard_to_the_end_that_its_listing_says(self, orders: Any, reading: Kinesis) -> None:
+        write(orders, "a", "b")
+        split(orders, "orders", FIRST)
+        closed, *_ = list_shards(reading)
+        assert closed.end is not None
+        fetcher, position = KinesisFetcher(reading, fail_on_data_loss=True), closed.begin
+        shard, deadline = ShardId(f"orders/{FIRST}"), time.monotonic() + 30
+        try:
+            while position < closed.end:
+                assert time.monotonic() < deadline
+                for part in fetcher.fetch({shard: Wanted(position, WHOLE)}, behind=True):
+                    position = part.next
+            assert (position, fetcher.fetch({shard: Wanted(position, WHOLE)}, behind=False)) == (closed.end, [])
+        finally:
+            fetcher.close()
+
+    async def test_the_operator_sees_how_far_shards_reach_and_where_a_time_is(
+        self, orders: Any, reading: Kinesis, seen: KinesisShardSource
+    ) -> None:
+        begun, shard = time.time(), ShardId(f"orders/{FIRST}")
+        first, second = write(orders, "a", "b")
+        (info,) = (await seen.discover(ends=True)).shards
+        assert (info.shard, info.open, info.parents, info.end) == (shard, True, (), second + 1)
+        assert info.begin <= first
+        assert await seen.log_ends([shard]) == {shard: second + 1}
+        assert await seen.positions_at(begun - 60) == {shard: first}
+        arrived = (await seen.written_at({shard: first}))[shard]
+        assert arrived is not None
+        assert abs(arrived - begun) < 60
+        assert await seen.written_at({shard: second + 1}) == {shard: None}
+
+    async def test_of_a_time_that_is_to_come_the_end_is_the_position(self, orders: Any, seen: KinesisShardSource) -> None:
+        """So it is too for who asks by a clock that is ahead."""
+        *_, last = write(orders, "a", "b")
+        assert await seen.positions_at(time.time() + 3600) == {ShardId(f"orders/{FIRST}"): last + 1}
+
+    def test_a_stream_that_splits_and_merges_under_load_is_read_once_and_every_key_in_order(
+        self, service: Service, orders: Any, reading: Kinesis
+    ) -> None:
+        sink, writer = Sink(), Writer(orders)
+        with KinesisGroup(service, "orders", consumers=2) as group:
+            first, second = worker_of(group, "played-0", sink), worker_of(group, "played-1", sink)
+            with running(first) as raised, running(second) as others:
+                writer.write()
+                split(orders, "orders", FIRST)
+                writer.write()
+                group.until("both read", lambda: len(sink) == len(writer) and len(set(group.holders().values())) == 2)
+                low, high = (each.id for each in list_shards(reading) if each.end is None)
+                split(orders, "orders", low)
+                writer.write()
+                *_, adjacent = (each.id for each in list_shards(reading) if each.end is None and each.hashes[1] < MIDDLE)
+                merge(orders, "orders", adjacent, high)
+                writer.write()
+                group.until("all generations are read", lambda: len(sink) == len(writer), within=30)
+                listed = list_shards(reading)
+                ends = {f"orders/{each.id}": end for each in listed if (end := each.end) is not None}
+                group.until("closed shards are over", lambda: _over(group, ends))
+        assert (sink.rows, raised, others) == (writer.written, [], [])
+        assert _generations(listed) == [0, 1, 1, 2, 2, 3]
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _over(group: KinesisGroup, ends: dict[str, int]) -> bool:
+    """Whether these are checkpointed to their ends, and are over."""
+    return ends.items() <= group.checkpoints().items() and {group.states().get(each) for each in ends} == {ShardState.OVER}
+
+
+def _generations(listed: tuple[ListedShard, ...]) -> list[int]:
+    """How many splits and merges each shard comes from, along its longest line."""
+    found: dict[str, int] = {}
+    for each in listed:
+        found[each.id] = 1 + max((found[parent] for parent in each.parents), default=-1)
+    return list(found.values())
