@@ -2,8 +2,9 @@
 
 1,000 groups of three consumers are applied at once; they read ten topics. Measured are how soon each group's StatefulSet,
 Service and status are right (the pods, which the StatefulSet controller makes, apart), what the operator uses, what it asks of
-the API server while nothing changes, how long the groups are without a leader when it is killed, and one group of 10,000
-shards. Nobody heartbeats: kwok's pods run nothing. The control plane and the broker run on the same cores.
+the API server while nothing changes, how long the groups are without a leader when it is killed, one group of 10,000 shards
+of a topic, and one of as many of 2,000 topics, while others appear and vanish (`churn`). Nobody heartbeats: kwok's pods run
+nothing. The control plane and the broker run on the same cores.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.broker import NAME
+from benchmarks.operator.churn import many_topics
 from benchmarks.operator.figures import Counts, Use, scrape, use
 from benchmarks.operator.town import GROUPS, Operator, Town, town, wait_until
 from benchmarks.operator.watching import Watching
@@ -160,21 +162,27 @@ def measure(place: Town, arguments: argparse.Namespace) -> list[Row]:
     operator.start()
     wait_until("the operator to lead", lambda: operator.said('"leading"') > 0, 60)
     place.create_topics({f"topic-{number}": CONSUMERS for number in range(TOPICS)})
-    rows = [apply_all(place, operator, arguments.groups, arguments.within)]
-    rows += rest(operator, arguments.rest, arguments.within)
-    if not arguments.no_leader_change:
+    rows = []
+    if arguments.groups:
+        rows += [apply_all(place, operator, arguments.groups, arguments.within)]
+        rows += rest(operator, arguments.rest, arguments.within)
+    if arguments.groups and not arguments.no_leader_change:
         leader_change(place, arguments.groups, arguments.within)
         operator = place.operators[1]
     if arguments.shards:
         wide(place, operator, arguments.shards, arguments.within)
+    if arguments.topics:
+        rows += many_topics(place, operator, arguments.topics, arguments.seconds, arguments.within)
     return rows
 
 
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--groups", type=int, default=1000, help="applied at once; 0 leaves them out")
     parser.add_argument("--shards", type=int, default=10_000, help="of the one wide group; 0 leaves it out")
+    parser.add_argument("--topics", type=int, default=2000, help="of the group with a pattern; 0 leaves it out")
+    parser.add_argument("--seconds", type=int, default=30, help="for which topics appear, and then vanish")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds of looking at the operator at rest")
     parser.add_argument("--within", type=float, default=1200.0, help="seconds after which a part has failed")
     parser.add_argument("--no-leader-change", action="store_true")

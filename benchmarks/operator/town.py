@@ -139,17 +139,27 @@ class Town:
         finally:
             admin.close()
 
+    def create_topics_in_parts(self, names: Sequence[str], partitions: int) -> None:
+        """So many topics of the same size that one request could not make them."""
+        at_once = max(1, PARTITIONS_AT_ONCE // partitions)
+        for first in range(0, len(names), at_once):
+            self.create_topics(dict.fromkeys(names[first : first + at_once], partitions))
+
+    def create_group(self, name: str, kafka: dict[str, Any], **scaling: Any) -> None:
+        """One group, whose source says `kafka` besides the servers."""
+        self.api.call("POST", GROUPS, self._group(name, kafka, scaling))
+
     def create_groups(self, names: Sequence[str], topics: Sequence[str], **scaling: Any) -> None:
         """One group for each name, with the topics in turn, as quickly as the API server takes them."""
 
         def create(number: int) -> None:
-            self.api.call("POST", GROUPS, self._group(names[number], topics[number % len(topics)], scaling))
+            self.create_group(names[number], {"topics": [topics[number % len(topics)]]}, **scaling)
 
         with ThreadPoolExecutor(WRITERS) as threads:
             list(threads.map(create, range(len(names))))
 
-    def _group(self, name: str, topic: str, scaling: dict[str, Any]) -> dict[str, Any]:
-        kafka = {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic]}
+    def _group(self, name: str, source: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
+        kafka = {"bootstrapServers": self.cluster.kafka_bootstrap, **source}
         application = {"image": "example/clicks:1", "mainApplicationFile": "/app.py", "executor": {"instances": 0}}
         return {
             "apiVersion": "shardherd.dev/v1alpha1",

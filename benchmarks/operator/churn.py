@@ -1,0 +1,147 @@
+"""One group that reads thousands of topics by a pattern, while topics appear and vanish. Called by __main__.
+
+A topic counts as right once the group's status has as many shards as there are partitions since it was made, or deleted: so
+topics appear for a while, then vanish for as long, and the n-th of them is right once n are counted. At the end the group must
+show the shards that the broker has, no more and no fewer.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient
+
+from benchmarks.operator.figures import use
+from benchmarks.operator.town import GROUPS, Operator, Town, wait_until
+from benchmarks.table import Row
+
+GROUP, PREFIX = "churn", "churn-"
+PARTITIONS = 5
+RATE = 10
+"""Topics that appear or vanish a second."""
+
+PATIENCE = 300.0
+"""Seconds within which what has appeared, or vanished, is counted, or the operator has failed."""
+
+LOOK = 0.05
+"""Seconds between two looks at the group's status."""
+
+SETTLED = 5.0
+"""Seconds of rest after which memory is read."""
+
+LATE_GOAL, MEMORY_GOAL = 5.0, 1.1
+
+
+@dataclass
+class Seen:
+    """How many shards the group's status had, and since when: times are monotonic."""
+
+    changes: list[tuple[float, int]]
+
+    def when(self, shards: int, *, more: bool) -> float:
+        """When it first had so many, or so few."""
+        return next(at for at, count in self.changes if (count >= shards if more else count <= shards))
+
+
+def many_topics(place: Town, operator: Operator, topics: int, seconds: int, within: float) -> list[Row]:
+    """All of them at once, then RATE more a second for so many seconds, then as many less."""
+    admin = KafkaAdminClient(bootstrap_servers=place.cluster.kafka_bootstrap, request_timeout_ms=120_000)
+    try:
+        return _many_topics(place, operator, admin, topics, seconds, within)
+    finally:
+        admin.close()
+
+
+def _many_topics(
+    place: Town, operator: Operator, admin: KafkaAdminClient, topics: int, seconds: int, within: float
+) -> list[Row]:
+    begun = time.monotonic()
+    names = [f"{PREFIX}{number:05d}" for number in range(topics)]
+    place.create_topics_in_parts(names, PARTITIONS)
+    print(f"{topics:,} topics of {PARTITIONS} partitions were made in {time.monotonic() - begun:.1f} s", flush=True)
+    used, begun, total = use(operator.pid), time.monotonic(), topics * PARTITIONS
+    place.create_group(GROUP, {"topicPattern": f"{PREFIX}.*"}, shardsPerConsumer=total)
+    wait_until("all topics of the pattern to be counted", lambda: _shards(place) == total, within)
+    took = time.monotonic() - begun
+    wait_until("pod to be wanted", lambda: _status(place).get("desiredReplicas") == 1, within)
+    time.sleep(SETTLED)
+    before = use(operator.pid)
+    print(
+        f"{total:,} shards of one pattern: counted after {took:.1f} s and {before.cpu - used.cpu:.1f} CPU seconds;"
+        f" {before.resident:.0f} MiB",
+        flush=True,
+    )
+    rows = []
+    changed = [f"{PREFIX}more-{number:05d}" for number in range(RATE * seconds)]
+    for more in (True, False):
+        used, begun = use(operator.pid), time.monotonic()
+        late = _change(place, admin, changed, total, more=more)
+        cpu = (use(operator.pid).cpu - used.cpu) / (time.monotonic() - begun)
+        what = "appear" if more else "vanish"
+        print(
+            f"{RATE} topics a second {what} for {seconds} s: counted {statistics.median(late):.2f} s later, at most"
+            f" {max(late):.2f} s; {cpu:.0%} of a core",
+            flush=True,
+        )
+        note = "of 10 a second beside the others; the peer's figure is the goal"
+        rows.append(Row(f"topics that {what}: the latest is counted after", max(late), LATE_GOAL, 1.0, "s", note=note))
+    time.sleep(SETTLED)
+    after, there = use(operator.pid), _partitions(admin)
+    if (_shards(place), there) != (total, total):
+        raise SystemExit(
+            f"the group counts {_shards(place)} shards and the broker has {there}, of {total} that there should be"
+        )
+    print(f"afterwards {after.resident:.0f} MiB, at most {after.most:.0f} MiB", flush=True)
+    bound, note = MEMORY_GOAL * before.resident, "at most a tenth more than before is the goal"
+    return [*rows, Row("memory after topics came and went", after.resident, bound, 1.0, "MiB", note=note)]
+
+
+def _change(place: Town, admin: KafkaAdminClient, names: Sequence[str], total: int, *, more: bool) -> list[float]:
+    """Make or delete these topics, RATE a second. How long after each the group has counted it."""
+    whole = total + PARTITIONS * len(names)
+    changed: list[float] = []
+    changes: list[tuple[float, int]] = []
+    begun = time.monotonic()
+
+    def look() -> int:
+        count = _shards(place)
+        if not changes or changes[-1][1] != count:
+            changes.append((time.monotonic(), count))
+        return count
+
+    for number, name in enumerate(names):
+        while time.monotonic() < begun + number / RATE:
+            look()
+            time.sleep(LOOK)
+        if more:
+            admin.create_topics({name: {"num_partitions": PARTITIONS, "replication_factor": 1}}, wait_for_metadata=False)
+        else:
+            admin.delete_topics([name])
+        changed.append(time.monotonic())
+    wait_until("all changes to be counted", lambda: look() == (whole if more else total), PATIENCE, every=LOOK)
+    seen = Seen(changes)
+    reached = [
+        seen.when(total + PARTITIONS * (number + 1) if more else whole - PARTITIONS * (number + 1), more=more)
+        for number in range(len(names))
+    ]
+    return [max(0.0, at - since) for at, since in zip(reached, changed, strict=True)]
+
+
+def _status(place: Town) -> dict[str, object]:
+    status: dict[str, object] = place.api.call("GET", f"{GROUPS}/{GROUP}").get("status", {})
+    return status
+
+
+def _shards(place: Town) -> int:
+    shards = _status(place).get("shards", {})
+    assert isinstance(shards, dict)
+    return int(shards.get("total", 0))
+
+
+def _partitions(admin: KafkaAdminClient) -> int:
+    """How many partitions the broker has of topics that match."""
+    names = [name for name in admin.list_topics() if name.startswith(PREFIX)]
+    return sum(len(each["partitions"]) for each in admin.describe_topics(names))
