@@ -172,7 +172,7 @@ def measure(place: Town, arguments: argparse.Namespace) -> list[Row]:
     if arguments.shards:
         wide(place, operator, arguments.shards, arguments.within)
     if arguments.topics:
-        rows += many_topics(place, operator, arguments.topics, arguments.seconds, arguments.within)
+        many_topics(place, operator, arguments.topics, arguments.seconds, arguments.within)
     return rows
 
 
@@ -191,7 +191,8 @@ def main() -> None:
     show(f"the operators' logs are in {folder}")
     with town(NAME, folder) as place:
         rows = measure(place, arguments)
-    print(render(rows), flush=True)
+    if rows:
+        print(render(rows), flush=True)
 
 
 if __name__ == "__main__":

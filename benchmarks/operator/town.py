@@ -7,6 +7,7 @@ machine with the rights that the chart gives them.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -91,6 +92,7 @@ class Town:
             "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}",
             "KUBECONFIG": str(kubeconfig),
             "SHARDHERD_NAMESPACE": NAMESPACE,
+            "SHARDHERD_WATCH_NAMESPACES": NAMESPACE,  # as the chart has it
             "SHARDHERD_LEASE_NAME": f"{RELEASE}-shardherd",
             # The same for all of them, as the Service's is: pods are told of it.
             "SHARDHERD_COORDINATOR_URL": f"http://{RELEASE}-shardherd.{NAMESPACE}.svc:8080",
@@ -148,6 +150,12 @@ class Town:
     def create_group(self, name: str, kafka: dict[str, Any], **scaling: Any) -> None:
         """One group, whose source says `kafka` besides the servers."""
         self.api.call("POST", GROUPS, self._group(name, kafka, scaling))
+
+    def stored(self, group: str) -> float:
+        """KiB in the ConfigMaps that the operator keeps for a group."""
+        maps = self.api.call("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
+        owned = [each for each in maps if any(owner["name"] == group for owner in each["metadata"].get("ownerReferences", ()))]
+        return sum(len(json.dumps(each)) for each in owned) / 1024
 
     def create_groups(self, names: Sequence[str], topics: Sequence[str], **scaling: Any) -> None:
         """One group for each name, with the topics in turn, as quickly as the API server takes them."""
