@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python3 -m dev.cluster", description="A real single-node cluster on this machine.")
     commands = top.add_subparsers(dest="command", required=True)
     commands.add_parser("tools", help="install and build every program, once, into the cache")
-    commands.add_parser("everything", help="install and build every program and both images, once, into the cache")
+    commands.add_parser("everything", help="the same, both images, and what only tests need")
     commands.add_parser("kafka", help="install Java and fetch Kafka, once")
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default="demo", help="which instance (default: demo)")
@@ -40,7 +40,8 @@ def main(arguments: list[str]) -> None:
     """Do one command; ClusterError says what did not work."""
     options = parser().parse_args(arguments)
     if options.command in ("tools", "everything"):
-        build_everything(images=options.command == "everything")
+        everything = options.command == "everything"
+        build_everything(images=everything, tests=everything)
         return
     if options.command == "kafka":
         _ = Tools().kafka

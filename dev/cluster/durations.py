@@ -20,6 +20,7 @@ ON_TWO_CORES: Mapping[str, float] = {
     "helm": 210,
     "kafka": 30,
     "base": 45,
+    "kinesalite": 10,
     "images": 240,
     "image operator": 60,
     "image spark": 180,

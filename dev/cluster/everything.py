@@ -68,22 +68,26 @@ class Lanes:
         return about(self._durations.left([[step.name for step in lane] for lane in self._left]))
 
 
-def build_everything(*, images: bool = True) -> Tools:
-    """Every program, and both images if wanted, side by side."""
+def build_everything(*, images: bool = True, tests: bool = False) -> Tools:
+    """Every program, both images if wanted, and what only tests need if wanted, side by side."""
     tools = Tools()
-    Lanes(_lanes(tools, images), Durations()).run()
+    Lanes(_lanes(tools, images, tests), Durations()).run()
     return tools
 
 
 def time_left() -> str:
-    """How long `build_everything` would take, for people: empty if nothing is missing."""
-    return Lanes(_lanes(Tools(), True), Durations()).left()
+    """How long it would take to build what tests need, for people: empty if nothing is missing."""
+    return Lanes(_lanes(Tools(), True, True), Durations()).left()
 
 
-def _lanes(tools: Tools, images: bool) -> tuple[list[Step], list[Step]]:
+def _lanes(tools: Tools, images: bool, tests: bool) -> tuple[list[Step], list[Step]]:
     def need(name: str) -> Step:
         return Step(name, lambda: getattr(tools, name), lambda: tools.there(name))
 
     compiled = [need(name) for name in ("etcd", "kubernetes", "helm", "coredns")]
     fetched = [need(name) for name in ("packages", "kafka", "pause", "base")]
-    return compiled, [*fetched, *([Step("images", builder.build, builder.built)] if images else [])]
+    if images:
+        fetched.append(Step("images", builder.build, builder.built))
+    if tests:
+        fetched.append(need("kinesalite"))
+    return compiled, fetched

@@ -25,15 +25,6 @@ def http_ready(url: str) -> str | None:
     return None
 
 
-def listens(host: str, port: int) -> str | None:
-    """Whether somebody takes connections there."""
-    try:
-        socket.create_connection((host, port), 2.0).close()
-    except OSError as error:
-        return f"{host}:{port}: {error}"
-    return None
-
-
 def http_post(url: str) -> None:
     """POST nothing to `url`; OSError if it is not answered with success."""
     with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=10.0) as reply:

@@ -50,6 +50,7 @@ POSTGRESQL_PACKAGES = ("postgresql", "postgresql-client")
 ARCHIVE_PACKAGES = ("skopeo",)
 KERBEROS_PACKAGES = ("krb5-admin-server", "krb5-kdc", "python3-gssapi")
 NODE_PACKAGES = {"node": "nodejs", "npm": "npm"}
+NODE_FILES = ("package.json", "package-lock.json")
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
 JAVA_COMPILER_PACKAGE = "openjdk-17-jdk-headless"
 
@@ -183,9 +184,9 @@ class Tools:
 
     @cached_property
     def kinesalite(self) -> Path:
-        """The program of kinesalite, a server that does as Kinesis does, which `node` runs."""
-        _ensure([package for program, package in NODE_PACKAGES.items() if not shutil.which(program)])
-        return _node_modules("kinesalite") / "kinesalite" / "cli.js"
+        """Folder of the packages of kinesalite, a server that does as Kinesis does; installs what runs it, too."""
+        _ensure(_node_packages())
+        return _node_modules("kinesalite")
 
     @cached_property
     def packages(self) -> None:
@@ -200,6 +201,8 @@ class Tools:
             return _folder(name, _go_inputs(name)).exists()
         if name == "kafka":
             return _folder(name, (SOURCES / "kafka" / "pom.xml").read_bytes()).exists()
+        if name == "kinesalite":
+            return not _node_packages() and _folder(name, _node_inputs(name)).exists()
         if name == "base":
             return _folder(name, _base_inputs()).exists()
         return BUSYBOX.exists() and _folder("busybox", _busybox_inputs()).exists()
@@ -255,6 +258,10 @@ def archive_packages() -> None:
 
 def _java_packages() -> list[str]:
     return [package for program, package in JAVA_PACKAGES.items() if not shutil.which(program)]
+
+
+def _node_packages() -> list[str]:
+    return [package for program, package in NODE_PACKAGES.items() if not shutil.which(program)]
 
 
 def _missing(packages: list[str]) -> list[str]:
@@ -370,17 +377,19 @@ def jars(name: str, pom: Path) -> Path:
     return _cached(name, pom.read_bytes(), f"fetching {name} from Maven", build)
 
 
+def _node_inputs(name: str) -> bytes:
+    return b"".join((SOURCES / name / file).read_bytes() for file in NODE_FILES)
+
+
 def _node_modules(name: str) -> Path:
     """The folder of the packages that a lock file names, from npm; none of them runs anything of its own meanwhile."""
-    files = [SOURCES / name / file for file in ("package.json", "package-lock.json")]
 
     def build(scratch: Path) -> None:
-        for file in files:
-            shutil.copy(file, scratch)
+        for file in NODE_FILES:
+            shutil.copy(SOURCES / name / file, scratch)
         _run(["npm", "ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"], cwd=scratch)
 
-    inputs = b"".join(file.read_bytes() for file in files)
-    return _cached(name, inputs, f"fetching {name} from npm", build) / "node_modules"
+    return _cached(name, _node_inputs(name), f"fetching {name} from npm", build) / "node_modules"
 
 
 def _small_images() -> Path:

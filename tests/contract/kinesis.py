@@ -8,18 +8,29 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from shardherd.adapters.kinesis.access import Access
 from shardherd.adapters.kinesis.source import KinesisShardSource
 from shardherd.adapters.kinesis.stream import KinesisStream
 from shardherd.core.model.nouns import KinesisSource, ShardId, ShardState
+from shardherd.source.kinesis import searching
 from shardherd.source.kinesis.client import AccessKeys, Kinesis, KinesisRefusedError, StreamAccess
 from shardherd.source.kinesis.listing import ListedShard, describe, list_shards
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.range_reading import read_ranges
-from shardherd.source.kinesis.ranges import ShardRecords
+from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found, Search
-from shardherd.source.kinesis.shard_reader import BEGINNING, NumberError, ShardGoneError, ShardReader, after, at
+from shardherd.source.kinesis.shard_reader import (
+    BEGINNING,
+    NumberError,
+    ShardGoneError,
+    ShardReader,
+    after,
+    at,
+    of_position,
+    since,
+)
 from shardherd.worker import kinesis_fetching
 from shardherd.worker.kinesis_fetching import KinesisFetcher
 from shardherd.worker.stream import Wanted
@@ -32,6 +43,9 @@ from tests.unit.worker.test_worker import running
 FIRST = "shardId-000000000000"
 MIDDLE = 2**127
 WHOLE = 1 << 20
+HOUR = 3600.0
+IN_TWO_MOMENTS = 2.0
+"""Seconds after which a stream of the same name has other numbers: these hold its time in seconds."""
 
 
 def pace() -> Pace:
@@ -69,7 +83,9 @@ class KinesisContract:
         with ThreadPoolExecutor(4) as threads:
             access = Access(MemorySecrets(), "demo", "", own_identity=True)
             source = KinesisSource("orders", REGION, service.url, "aws", "Earliest")
-            yield KinesisShardSource(KinesisStream(reading, access, threads), source, _nothing)
+            stream = KinesisStream(reading, access, threads)
+            stream.search = Search(reading, pace(), service.now)
+            yield KinesisShardSource(stream, source, _nothing, wall=service.now)
 
     def test_a_stream_says_when_it_was_made_and_for_how_long_it_keeps_records(self, orders: Any, reading: Kinesis) -> None:
         said = describe(reading)
@@ -94,6 +110,10 @@ class KinesisContract:
         merge(orders, "orders", low.id, high.id)
         *_, low, high, child = list_shards(reading)
         assert (child.parents, child.end, low.end is None, high.end is None) == ((low.id, high.id), None, False, False)
+
+    def test_the_token_of_the_next_page_of_a_list_goes_with_no_name(self, orders: Any) -> None:
+        with pytest.raises(ClientError, match="InvalidArgumentException"):
+            orders.list_shards(StreamName="orders", NextToken="more")
 
     def test_records_have_numbers_in_their_order_and_a_closed_shard_ends_above_them(
         self, orders: Any, reading: Kinesis
@@ -128,6 +148,35 @@ class KinesisContract:
         assert [each.number for each in ShardReader(reading, FIRST, (at(second),)).read().records] == [second, third]
         assert [each.number for each in ShardReader(reading, FIRST, (after(second),)).read().records] == [third]
 
+    def test_an_answer_says_for_how_long_records_follow_and_nothing_where_none_do(
+        self, service: Service, orders: Any, reading: Kinesis
+    ) -> None:
+        write(orders, "a", "b", "c")
+        service.pass_time(60.0)
+        reader = ShardReader(reading, FIRST, (BEGINNING,))
+        assert reader.read(2).behind == pytest.approx(60.0, abs=20.0)
+        assert [reader.read(2).behind for _ in range(2)] == [0.0, 0.0]
+
+    def test_what_comes_next_has_so_many_records_and_so_much_time_as_it_is_bounded_to(
+        self, service: Service, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(searching, "LOOKED_AT", 3)
+        (shard,) = list_shards(reading)
+        early = write(orders, *"abc")
+        service.pass_time(600.0)
+        late = write(orders, *"defg")
+        service.pass_time(600.0)
+
+        def parts(bounds: Bounds) -> list[tuple[int, int]]:
+            looks, found, position = Search(reading, pace(), service.now), [], shard.begin
+            while (each := looks.next(shard, position, bounds)) is not None:
+                found.append((each.first, each.stop))
+                position = each.stop
+            return found
+
+        assert parts(Bounds(HOUR, records=5)) == [(early[0], late[1] + 1), (late[2], late[3] + 1)]
+        assert parts(Bounds(60.0)) == [(early[0], late[0]), (late[0], late[2] + 1), (late[3], late[3] + 1)]
+
     def test_a_number_of_no_shard_is_refused_and_a_shard_that_is_not_there_is_gone(self, orders: Any, reading: Kinesis) -> None:
         write(orders, "a")
         with pytest.raises(NumberError):
@@ -144,6 +193,104 @@ class KinesisContract:
         (third,) = write(orders, "c")
         for each in (looks, Search(reading, pace())):
             assert each.next(shard, second + 1, bounds) == Found(third, third + 1)
+
+    def test_an_iterator_that_has_expired_is_got_anew_after_the_last_record(
+        self, service: Service, orders: Any, reading: Kinesis
+    ) -> None:
+        write(orders, "a", "b", "c")
+        reader = ShardReader(reading, FIRST, (BEGINNING,))
+        assert [each.data for each in reader.read(2).records] == [b"a", b"b"]
+        said = orders.get_shard_iterator(StreamName="orders", ShardId=FIRST, ShardIteratorType="TRIM_HORIZON")
+        service.pass_time(301.0)
+        with pytest.raises(ClientError, match="ExpiredIteratorException"):
+            orders.get_records(ShardIterator=said["ShardIterator"])
+        assert [each.data for each in reader.read(2).records] == [b"c"]
+
+    def test_where_a_stream_was_made_anew_a_number_of_the_deleted_one_is_refused_and_a_position_is_at_the_beginning(
+        self, service: Service, reading: Kinesis
+    ) -> None:
+        with stream(service, "orders") as client:
+            deleted, *_ = write(client, "of the deleted one")
+            before = describe(reading)
+        service.pass_time(IN_TWO_MOMENTS)
+        with stream(service, "orders") as client:
+            write(client, "a")
+            (shard,) = list_shards(reading)
+            with pytest.raises(NumberError):
+                ShardReader(reading, FIRST, (at(deleted),)).read()
+            reader = ShardReader(reading, FIRST, of_position(deleted + 1, shard.begin))
+            assert [each.data for each in reader.read().records] == [b"a"]
+            assert describe(reading).source_id != before.source_id
+
+    # --- retention -------------------------------------------------------------------------------------------------------
+
+    def test_what_is_older_than_the_retention_is_gone_and_whoever_asks_for_it_gets_the_oldest_left(
+        self, service: Service, orders: Any, reading: Kinesis
+    ) -> None:
+        begun = service.now()
+        first, _ = write(orders, "a", "b")
+        service.pass_time(25 * HOUR)
+        write(orders, "c")
+        for start in (BEGINNING, at(first), after(first), since(begun)):
+            assert [each.data for each in ShardReader(reading, FIRST, (start,)).read().records] == [b"c"]
+
+    def test_a_range_whose_records_are_gone_is_an_error_that_names_them(
+        self, service: Service, orders: Any, reading: Kinesis
+    ) -> None:
+        first, second = write(orders, "a", "b")
+        service.pass_time(25 * HOUR)
+        write(orders, "c")
+        with pytest.raises(
+            RecordsLostError, match=f"shard orders/{FIRST}: the records from {first} up to {second + 1} are lost"
+        ):
+            list(read_ranges(reading, pace(), [ShardRecords(FIRST, first, second + 1)], ("value",)))
+
+    @pytest.mark.parametrize("fail", [True, False])
+    def test_a_worker_that_retention_has_caught_up_with_ends_or_goes_on_at_the_oldest_left(
+        self, service: Service, orders: Any, reading: Kinesis, fail: bool
+    ) -> None:
+        read, _ = write(orders, "read", "lost")
+        service.pass_time(10 * HOUR)
+        (left,) = write(orders, "left")
+        service.pass_time(23 * HOUR)
+        fetcher = KinesisFetcher(reading, fail_on_data_loss=fail, clock=service.now)
+        wanted, deadline = {ShardId(f"orders/{FIRST}"): Wanted(read + 1, WHOLE)}, time.monotonic() + 30
+        try:
+            if fail:
+                with pytest.raises(RecordsLostError, match=f"records from {read + 1} up to {left} are lost.*for 24 h"):
+                    fetcher.fetch(wanted, behind=True)
+            else:
+                while not (parts := fetcher.fetch(wanted, behind=True)):
+                    assert time.monotonic() < deadline
+                assert [(each.asked, each.next) for each in parts] == [(read + 1, left + 1)]
+        finally:
+            fetcher.close()
+
+    async def test_the_operator_sees_the_oldest_record_left_where_a_group_has_lost_some(
+        self, service: Service, orders: Any, seen: KinesisShardSource
+    ) -> None:
+        shard = ShardId(f"orders/{FIRST}")
+        read, _ = write(orders, "read", "lost")
+        assert [each.oldest for each in (await seen.discover()).shards] == [0]
+        service.pass_time(10 * HOUR)
+        (left,) = write(orders, "left")
+        arrived = service.now()
+        service.pass_time(23 * HOUR)
+        assert await seen.written_at({shard: read + 1}) == {shard: pytest.approx(arrived, abs=30.0)}
+        assert [each.oldest for each in (await seen.discover()).shards] == [left]
+
+    def test_a_closed_shard_whose_records_are_gone_ends_all_the_same(
+        self, service: Service, orders: Any, reading: Kinesis
+    ) -> None:
+        write(orders, "a", "b")
+        split(orders, "orders", FIRST)
+        service.pass_time(25 * HOUR)
+        reader, deadline = ShardReader(reading, FIRST, (BEGINNING,)), time.monotonic() + 30
+        while not (answer := reader.read(1)).over:
+            assert (answer.records, time.monotonic() < deadline) == ([], True)
+        assert answer.records == []
+
+    # --- ranges and readers ----------------------------------------------------------------------------------------------
 
     def test_a_range_has_the_same_records_whenever_it_is_read(self, orders: Any, reading: Kinesis) -> None:
         numbers = write(orders, *"abcdef")
@@ -188,6 +335,19 @@ class KinesisContract:
         assert arrived is not None
         assert abs(arrived - begun) < 60
         assert await seen.written_at({shard: second + 1}) == {shard: None}
+
+    async def test_of_a_quiet_shard_the_end_is_after_its_last_record_and_of_an_empty_one_it_is_its_beginning(
+        self, service: Service, orders: Any, reading: Kinesis, seen: KinesisShardSource
+    ) -> None:
+        shard = ShardId(f"orders/{FIRST}")
+        (listed,) = list_shards(reading)
+        assert await seen.log_ends([shard]) == {shard: listed.begin}
+        *_, last = write(orders, "a", "b")
+        service.pass_time(2 * HOUR)
+        quiet = Search(reading, pace(), service.now)
+        assert quiet.newest(listed) == last
+        assert quiet.first_since(listed, service.now() - HOUR) is None
+        assert await seen.positions_at(time.time() + HOUR) == {shard: last + 1}
 
     async def test_of_a_time_that_is_to_come_the_end_is_the_position(self, orders: Any, seen: KinesisShardSource) -> None:
         """So it is too for who asks by a clock that is ahead."""

@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -41,6 +41,7 @@ STEP = 16
 ITERATOR_LIFE = 300.0
 LARGEST_ANSWER = 10 * 1024 * 1024
 MOST_RECORDS = 10_000
+PAGE = 1000
 
 
 class Played:
@@ -64,6 +65,8 @@ class Played:
         self.empty_answers = 0
         """So many GetRecords are answered without records although there are some, as AWS may do."""
         self.asked_limits: list[int | None] = []
+        self.page = PAGE
+        """Shards that one ListShards answers with."""
         self.delay = 0.0
         """Seconds by which the clock of the service is ahead of the machine's."""
 
@@ -74,6 +77,9 @@ class Played:
 
     def now(self) -> float:
         return time.time() + self.delay
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.delay
 
     def admit(self, shard: str) -> None:
         """Raise what GetRecords of this shard is refused with by now."""
@@ -129,6 +135,10 @@ class _Stream(models.Stream):
     __module__ = models.__name__
     shards: dict[str, _Shard]  # type: ignore[assignment]
 
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.creation_datetime += timedelta(seconds=PLAYED.delay)
+
     def _child(self, first: int, last: int, parent: str, adjacent: str | None = None) -> None:
         number = 1 + max(each._shard_id for each in self.shards.values())
         made = _Shard(number, first, last, parent=parent, adjacent_parent=adjacent)
@@ -167,7 +177,7 @@ class _Stream(models.Stream):
 
 
 def _iterator(stream: models.Stream, shard: str, first: int) -> str:
-    return base64.b64encode(f"{stream.stream_name}:{shard}:{first}:{time.monotonic()}".encode()).decode()
+    return base64.b64encode(f"{stream.stream_name}:{shard}:{first}:{PLAYED.monotonic()}".encode()).decode()
 
 
 class _Backend(models.KinesisBackend):
@@ -210,7 +220,7 @@ class _Backend(models.KinesisBackend):
         name, shard_id, number, made = base64.b64decode(iterator).decode().split(":")
         stream = self.describe_stream(stream_arn=None, stream_name=name)
         PLAYED.admit(shard_id)
-        if time.monotonic() - float(made) > PLAYED.iterator_life:
+        if PLAYED.monotonic() - float(made) > PLAYED.iterator_life:
             raise JsonRESTError("ExpiredIteratorException", "Iterator expired.")
         with PLAYED.lock:
             shard, first = stream.shards[shard_id], int(number)
@@ -236,9 +246,21 @@ class _Backend(models.KinesisBackend):
             following = found[-1].sequence_number + 1 if found else first
             return ("" if over else _iterator(stream, shard_id, following)), found, behind
 
-    def list_shards(self, *arguments: Any, **more: Any) -> Any:
+    def list_shards(  # type: ignore[override]
+        self, stream_arn: str | None, stream_name: str | None, limit: int, next_token: str | None
+    ) -> tuple[list[models.Shard], str | None]:
         PLAYED.calls["ListShards"] += 1
-        return super().list_shards(*arguments, **more)
+        last = ""
+        if next_token:
+            if stream_arn or stream_name:
+                raise InvalidArgumentError("NextToken and StreamName cannot be provided together.")
+            stream_name, last = base64.b64decode(next_token).decode().split(":")
+        shards = self.describe_stream(stream_arn=stream_arn, stream_name=stream_name).shards
+        left = sorted(each for each in shards if each > last)
+        page = left[: min(limit, PLAYED.page)]
+        name = stream_name or str(stream_arn).rpartition("/")[2]
+        token = base64.b64encode(f"{name}:{page[-1]}".encode()).decode() if len(page) < len(left) else None
+        return [shards[each] for each in page], token
 
 
 def _get_records(self: Any) -> Any:
@@ -283,6 +305,12 @@ class Service(Protocol):
     def client(self) -> Any:
         """A client of its own, for a test that writes and reshards."""
 
+    def now(self) -> float:
+        """Seconds since 1970 by its clock."""
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass by its clock: iterators expire, and retention deletes records."""
+
 
 class PlayedKinesis:
     """The service, in a thread; use it as a context manager."""
@@ -316,6 +344,20 @@ class PlayedKinesis:
     def shard(self, stream: str, shard: str) -> Any:
         """moto's own object."""
         return models.kinesis_backends["123456789012"][REGION].streams[stream].shards[shard]
+
+    def now(self) -> float:
+        """Seconds since 1970 by the clock of the service."""
+        return self.played.now()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass by that clock: iterators expire, and retention deletes records."""
+        with self.played.lock:
+            self.played.delay += seconds
+            for kept in models.kinesis_backends["123456789012"][REGION].streams.values():
+                oldest = self.played.now() - kept.retention_period_hours * 3600
+                for shard in kept.shards.values():
+                    for number in [each for each, record in shard.records.items() if record.created_at < oldest]:
+                        del shard.records[number]
 
     def trim(self, stream: str, shard: str, first: int) -> None:
         """Retention deletes what is below this number."""

@@ -106,6 +106,15 @@ def test_shards_are_listed_over_all_pages() -> None:
     ]
 
 
+def test_pages_of_a_list_are_asked_for_by_their_token_alone(kinesis: PlayedKinesis, reading: Kinesis) -> None:
+    with stream(kinesis, "orders", 5):
+        whole = list_shards(reading)
+        kinesis.played.calls.clear()
+        kinesis.played.page = 2
+        assert list_shards(reading) == whole
+    assert (len(whole), kinesis.played.calls["ListShards"]) == (5, 3)
+
+
 def _stubbed_client() -> Any:
     session = botocore.session.Session()
     session.set_credentials("key", "secret")
