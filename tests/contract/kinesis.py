@@ -254,15 +254,19 @@ class KinesisContract:
         (left,) = write(orders, "left")
         service.pass_time(23 * HOUR)
         fetcher = KinesisFetcher(reading, fail_on_data_loss=fail, clock=service.now)
-        wanted, deadline = {ShardId(f"orders/{FIRST}"): Wanted(read + 1, WHOLE)}, time.monotonic() + 30
+        deadline = time.monotonic() + 30
+
+        def fetch() -> list[tuple[int, int]]:
+            while not (parts := fetcher.fetch({ShardId(f"orders/{FIRST}"): Wanted(read + 1, WHOLE)}, behind=True)):
+                assert time.monotonic() < deadline
+            return [(each.asked, each.next) for each in parts]
+
         try:
             if fail:
                 with pytest.raises(RecordsLostError, match=f"records from {read + 1} up to {left} are lost.*for 24 h"):
-                    fetcher.fetch(wanted, behind=True)
+                    fetch()
             else:
-                while not (parts := fetcher.fetch(wanted, behind=True)):
-                    assert time.monotonic() < deadline
-                assert [(each.asked, each.next) for each in parts] == [(read + 1, left + 1)]
+                assert fetch() == [(read + 1, left + 1)]
         finally:
             fetcher.close()
 
