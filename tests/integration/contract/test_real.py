@@ -307,6 +307,23 @@ class TestKafkaOffsets(OffsetsContract):
         for connector in connectors:
             await connector.close()
 
+    async def test_more_positions_than_a_broker_stores_at_once_are_committed_together(
+        self, kafka: KafkaLab, topic: str, open_store: Open
+    ) -> None:
+        """As of 2,000 topics: their positions and notes are larger than a broker's largest batch, which is 1 MiB."""
+        await kafka.create(f"{topic}-wide", 300)
+        shards = [ShardId(f"{topic}-wide/{number}") for number in range(300)]
+        offsets, notes = dict.fromkeys(shards, 7), dict.fromkeys(shards, "1 u 2 3 " + "x" * 4000)
+        store = open_store()
+        await store.take_over()
+
+        await store.commit(offsets, notes)
+
+        assert (await store.read(shards), await store.notes(shards)) == (offsets, notes)
+        with pytest.raises(SourceUnavailableError):
+            await store.commit(dict.fromkeys(shards, 9) | {self.unwritable(topic): 1}, notes)
+        assert await store.read(shards) == offsets, "all or nothing"
+
 
 class TestKafkaSource(SourceContract):
     @pytest.fixture

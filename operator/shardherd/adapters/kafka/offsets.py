@@ -8,8 +8,9 @@ threads and blur that. Decides nothing about who may commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import kafka.errors as errors
@@ -31,6 +32,9 @@ COMMIT_TIMEOUT = 10.0
 
 TRANSACTION_TIMEOUT_MS = 60_000
 """After this long the broker itself aborts a transaction that we left open."""
+
+LARGEST, OVERHEAD = 512 * 1024, 64
+"""Bytes that one request changes at most, and those of an offset beside its names: brokers store 1 MiB at once by default."""
 
 _FENCED = (
     errors.ProducerFencedError,
@@ -101,9 +105,10 @@ class KafkaOffsetStore:
             if self._producer is None:
                 raise CommitFencedError(f"the offsets of Kafka group {self._group!r} were not taken over yet")
             what = f"commit offsets of group {self._group!r}"
-            topics, asked = _topics(offsets, notes), _Step()
+            asked = _Step()
+            parts = [_topics({shard: offsets[shard] for shard in part}, notes) for part in self._parts(offsets, notes)]
             try:
-                await self._connection.run(what, lambda wire: self._transaction(wire, topics, asked), COMMIT_TIMEOUT)
+                await self._connection.run(what, lambda wire: self._transaction(wire, parts, asked), COMMIT_TIMEOUT)
             except SourceUnavailableError as error:
                 self._dirty = True
                 if isinstance(error.__cause__, _FENCED):
@@ -124,12 +129,12 @@ class KafkaOffsetStore:
         """
         what = f"delete offsets of group {self._group!r}"
         kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
-        topics = [
-            kind(name=topic, partitions=[kind.OffsetDeleteRequestPartition(partition_index=number) for number in numbers])
-            for topic, numbers in _by_topic(shards).items()
-        ]
-        if topics:
-            await self._connection.run(what, lambda wire: self._delete(wire, topics), COMMIT_TIMEOUT)
+        for part in self._parts(shards, {}) if shards else ():
+            topics = [
+                kind(name=topic, partitions=[kind.OffsetDeleteRequestPartition(partition_index=number) for number in numbers])
+                for topic, numbers in _by_topic(part).items()
+            ]
+            await self._connection.run(what, partial(self._delete, topics=topics), COMMIT_TIMEOUT)
 
     async def _delete(self, wire: Wire, topics: list[Any]) -> None:
         await ask_coordinator(
@@ -140,7 +145,20 @@ class KafkaOffsetStore:
             accept=(errors.GroupIdNotFoundError,),
         )
 
-    async def _transaction(self, wire: Wire, topics: list[Any], asked: _Step) -> None:
+    def _parts(self, shards: Iterable[ShardId], notes: Mapping[ShardId, str]) -> list[list[ShardId]]:
+        """The shards by request: a broker stores what one request changes as one batch, and refuses one that is too large."""
+        parts: list[list[ShardId]] = [[]]
+        size = 0
+        for shard in shards:
+            one = len(self._group) + len(shard) + len(notes.get(shard, "").encode()) + OVERHEAD
+            if parts[-1] and size + one > LARGEST:
+                parts.append([])
+                size = 0
+            parts[-1].append(shard)
+            size += one
+        return parts
+
+    async def _transaction(self, wire: Wire, parts: list[list[Any]], asked: _Step) -> None:
         if self._dirty:
             await self._clean(wire, fenced=False)
         producer = self._producer
@@ -148,12 +166,13 @@ class KafkaOffsetStore:
             raise errors.InvalidProducerEpochError("the offsets were not taken over")
         identity = {"transactional_id": self._transactional_id, "producer_id": producer.id, "producer_epoch": producer.epoch}
         await self._txn(wire, lambda: AddOffsetsToTxnRequest(group_id=self._group, max_version=_ADD_VERSION, **identity))
-        await ask_coordinator(
-            wire,
-            self._group,
-            lambda: TxnOffsetCommitRequest(group_id=self._group, topics=topics, max_version=_COMMIT_VERSION, **identity),
-            _first_error,
-        )
+        for topics in parts:
+            await ask_coordinator(
+                wire,
+                self._group,
+                partial(TxnOffsetCommitRequest, group_id=self._group, topics=topics, max_version=_COMMIT_VERSION, **identity),
+                _first_error,
+            )
         asked.to_commit = True
         await self._txn(wire, lambda: EndTxnRequest(committed=True, max_version=_END_VERSION, **identity))
 
