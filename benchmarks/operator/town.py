@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ import yaml
 from kafka import KafkaAdminClient
 
 from dev.cluster import Cluster
+from dev.cluster.ports import free_ports
 from shardherd.adapters.kubernetes.api import KubernetesApi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,8 +45,8 @@ class Operator:
     number: int
     environment: dict[str, str]
     log: Path
-    port: int = field(default_factory=lambda: free_port())
-    metrics_port: int = field(default_factory=lambda: free_port())
+    port: int = field(default_factory=lambda: free_ports(1)[0])
+    metrics_port: int = field(default_factory=lambda: free_ports(1)[0])
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -200,13 +200,6 @@ def town(name: str, folder: Path) -> Iterator[Town]:
                 operator.end()
             made.api.close()
         cluster.down()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def wait_until(what: str, holds: Any, within: float, every: float = 0.1) -> float:
