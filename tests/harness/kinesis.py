@@ -1,6 +1,6 @@
 """Kinesis played by moto's server, corrected to what AWS documents where moto is too kind: see docs/kinesis.md.
 
-What tests do to any such service is here, too: `stream`, `put`, `split` and `merge`.
+What tests do to any such service is here, too: `stream`, `put`, `split`, `merge` and `open_shards`.
 
 In a thread of the test's process, so that a test can trim a shard, let iterators expire or refuse requests; for whoever needs a
 process of its own: `python -m tests.harness.kinesis`, which says its URL and runs until its input ends.
@@ -416,6 +416,12 @@ def stream(service: Service, name: str, shards: int = 1) -> Iterator[Any]:
     finally:
         client.delete_stream(StreamName=name)
         _await(f"stream {name} to be gone", lambda: name not in client.list_streams()["StreamNames"])
+
+
+def open_shards(client: Any, name: str) -> list[str]:
+    """The shards that take records."""
+    listed = client.list_shards(StreamName=name)["Shards"]
+    return [each["ShardId"] for each in listed if "EndingSequenceNumber" not in each["SequenceNumberRange"]]
 
 
 def split(client: Any, name: str, shard: str) -> None:

@@ -322,6 +322,16 @@ def plays(make: Callable[[], Story], events: Sequence[Event]) -> None:
     simulate(played)
 
 
+def plays_one_by_one(
+    make: Callable[[Run], Any], events: Sequence[Event], faults: Sequence[str], *, ordered: bool, serial: bool, in_order: bool
+) -> None:
+    """The same, of records that are acknowledged one by one; `serial`: one is pending at a time."""
+    pending = 1 if serial else 6
+    plays(
+        lambda: Story(World(ordered), faults, make, max_pending=pending, in_order=in_order or serial, ack_timeout=20.0), events
+    )
+
+
 @settings(max_examples=EXAMPLES)
 @given(
     ordered=st.booleans(),

@@ -14,7 +14,7 @@ from shardherd.worker import Out, Record, TreeProcessor, Tuple
 from shardherd.worker.trees import _Forest
 from tests.harness.long import LONG, long
 from tests.property.planted import Bug, noticed
-from tests.property.test_worker import BrokenError, Event, Run, Story, World, happenings, plays
+from tests.property.test_worker import BrokenError, Event, Run, happenings, plays_one_by_one
 
 EXAMPLES = 300 if LONG else 6
 
@@ -99,17 +99,8 @@ def test_every_tree_is_processed_and_no_position_passes_a_record_whose_tree_is_n
     ordered: bool, serial: bool, in_order: bool, events: list[Event], faults: list[str]
 ) -> None:
     """With one record pending at a time they are finished in order, too."""
-
-    plays(
-        lambda: Story(
-            World(ordered),
-            faults,
-            lambda run: _Grows(run, in_order=serial),
-            max_pending=1 if serial else 6,
-            in_order=in_order or serial,
-            ack_timeout=20.0,
-        ),
-        events,
+    plays_one_by_one(
+        lambda run: _Grows(run, in_order=serial), events, faults, ordered=ordered, serial=serial, in_order=in_order
     )
 
 

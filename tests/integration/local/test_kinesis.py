@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.harness.kinesis import PlayedKinesis, put, stream
+from tests.harness.kinesis import PlayedKinesis, merge, open_shards, put, split, stream
 from tests.harness.long import long
 from tests.integration.local.test_laptop import Laptop
 from tests.unit.source.test_kinesis_aggregation import aggregated
@@ -82,11 +82,6 @@ def journal(laptop: Laptop) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def open_shards(client: Any) -> list[dict[str, Any]]:
-    listed = client.list_shards(StreamName="orders")["Shards"]
-    return [each for each in listed if "EndingSequenceNumber" not in each["SequenceNumberRange"]]
-
-
 def up(laptop: Laptop, service: PlayedKinesis, *, consumers: int, **spec: Any) -> None:
     """Start the example, with what else is declared; it has as many consumers as the stream has shards, at most so many."""
     manifest = laptop.folder / "consumergroup.yaml"
@@ -103,18 +98,16 @@ def up(laptop: Laptop, service: PlayedKinesis, *, consumers: int, **spec: Any) -
 def split_and_merge(laptop: Laptop, client: Any) -> None:
     """Split the first shard of two, and merge one of its children with the other shard, each once what was before is read."""
 
-    def reads(shard: dict[str, Any]) -> bool:
-        return f"orders/{shard['ShardId']}" in {line["shard"] for line in journal(laptop)}
+    def reads(shard: str) -> bool:
+        return f"orders/{shard}" in {line["shard"] for line in journal(laptop)}
 
-    low, high = open_shards(client)
+    low, high = open_shards(client, "orders")
     laptop.until("both shards are read", lambda: reads(low) and reads(high))
-    border = str(int(low["HashKeyRange"]["EndingHashKey"]) // 2)
-    client.split_shard(StreamName="orders", ShardToSplit=low["ShardId"], NewStartingHashKey=border)
-    children = open_shards(client)[1:]
+    split(client, "orders", low)
+    children = open_shards(client, "orders")[1:]
     laptop.until("children are read", lambda: all(map(reads, children)))
-    merged = {"ShardToMerge": children[1]["ShardId"], "AdjacentShardToMerge": high["ShardId"]}
-    client.merge_shards(StreamName="orders", **merged)
-    laptop.until("what they were merged into is read", lambda: reads(open_shards(client)[-1]))
+    merge(client, "orders", children[1], high)
+    laptop.until("what they were merged into is read", lambda: reads(open_shards(client, "orders")[-1]))
 
 
 def read(laptop: Laptop) -> dict[str, list[int]]:

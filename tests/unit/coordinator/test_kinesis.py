@@ -31,7 +31,7 @@ from shardherd.core.model.nouns import (
 from shardherd.source.kinesis.client import Kinesis, StreamAccess
 from shardherd.source.kinesis.listing import ListedShard, list_shards
 from shardherd.source.kinesis.shard_reader import ShardReader, of_position
-from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
+from tests.harness.kinesis import REGION, PlayedKinesis, merge, put, split, stream
 from tests.harness.memory_secrets import MemorySecrets
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig
 
@@ -132,17 +132,8 @@ class Writer:
         return {f"k{key}": list(range(self.written)) for key in range(KEYS)}
 
 
-def split(client: Any, number: int) -> None:
-    """In the middle."""
-    shard = next(each for each in client.list_shards(StreamName="orders")["Shards"] if int(each["ShardId"][-12:]) == number)
-    first, last = (int(shard["HashKeyRange"][name]) for name in ("StartingHashKey", "EndingHashKey"))
-    client.split_shard(StreamName="orders", ShardToSplit=shard["ShardId"], NewStartingHashKey=str((first + last) // 2))
-
-
-def merge(client: Any, first: int, second: int) -> None:
-    client.merge_shards(
-        StreamName="orders", ShardToMerge=f"shardId-{first:012d}", AdjacentShardToMerge=f"shardId-{second:012d}"
-    )
+def id_of(number: int) -> str:
+    return f"shardId-{number:012d}"
 
 
 def states(rig: Rig) -> dict[int, str]:
@@ -165,13 +156,13 @@ async def test_keys_stay_in_order_while_shards_split_and_merge_and_the_leader_ch
 
         await rig.becomes(lambda: rig.runtime.view(IDENTITY) is not None and rig.view.discovered)
         await turns(3, limit=5)
-        split(client, 0)  # 2 and 3
+        split(client, "orders", id_of(0))  # 2 and 3
         writer.write(3)
         await rig.becomes(lambda: len(rig.view.shards) == 4)
         assert {number: state for number, state in states(rig).items() if number in (2, 3)} == {2: "WAIT", 3: "WAIT"}
         await turns(2, limit=5)
 
-        merge(client, 3, 1)  # 4, whose parents are a child of 0 and the old 1
+        merge(client, "orders", id_of(3), id_of(1))  # 4, whose parents are a child of 0 and the old 1
         writer.write(3)
         await rig.becomes(lambda: len(rig.view.shards) == 5)
         await turns(1, limit=5)

@@ -20,10 +20,9 @@ from shardherd.spark.kinesis.offsets import KinesisOffsets, ShardOffsets
 from shardherd.spark.kinesis.options import read_options
 from shardherd.spark.kinesis.planner import KinesisPlanner, StreamService
 from shardherd.spark.source import ShardherdSource
-from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
+from tests.harness.kinesis import REGION, PlayedKinesis, put, split, stream
 
 FIRST = "shardId-000000000000"
-HALF = str(2**127)
 
 
 def quick() -> Pace:
@@ -78,10 +77,6 @@ def write(client: Any, *values: str) -> None:
     put(client, "orders", [(value[0], value.encode()) for value in values])
 
 
-def split(client: Any, shard: str = FIRST) -> None:
-    client.split_shard(StreamName="orders", ShardToSplit=shard, NewStartingHashKey=HALF)
-
-
 # --- where it starts -----------------------------------------------------------------------------------------------------
 
 
@@ -118,7 +113,7 @@ def test_it_starts_at_the_beginning_or_at_a_time(kinesis: PlayedKinesis, orders:
 
 def test_children_are_read_after_their_parents_end(kinesis: PlayedKinesis, orders: Any) -> None:
     write(orders, *(f"{key}1" for key in "abcdefgh"))
-    split(orders)
+    split(orders, "orders", FIRST)
     write(orders, *(f"{key}2" for key in "abcdefgh"))
     low, high = f"{FIRST[:-1]}1", f"{FIRST[:-1]}2"
     orders.merge_shards(StreamName="orders", ShardToMerge=low, AdjacentShardToMerge=high)
@@ -132,14 +127,14 @@ def test_a_parent_without_anything_left_lets_its_children_be_read(kinesis: Playe
     write(orders, "a")
     query = Query(kinesis, startingOffsets="earliest")
     assert query.batch() == ["a"]
-    split(orders)
+    split(orders, "orders", FIRST)
     write(orders, "b", "c", "d")
     assert [sorted(values) for values in query.rest()] == [[], ["b", "c", "d"]]
 
 
 def test_a_query_that_starts_at_the_end_passes_over_closed_shards(kinesis: PlayedKinesis, orders: Any) -> None:
     write(orders, "a")
-    split(orders)
+    split(orders, "orders", FIRST)
     query = Query(kinesis)
     assert query.batch() == []
     write(orders, "b", "c")
@@ -147,7 +142,7 @@ def test_a_query_that_starts_at_the_end_passes_over_closed_shards(kinesis: Playe
 
 
 def test_a_shard_whose_parent_is_no_longer_listed_is_read(kinesis: PlayedKinesis, orders: Any) -> None:
-    split(orders)
+    split(orders, "orders", FIRST)
     write(orders, "a", "b")
     query = Query(kinesis, startingOffsets="earliest")
     query.rest()
@@ -169,7 +164,7 @@ def test_a_replayed_batch_has_the_same_records(kinesis: PlayedKinesis, orders: A
     write(orders, "c")
     assert first.batch() == ["c"]
     write(orders, "d")
-    split(orders)
+    split(orders, "orders", FIRST)
     again = Query(kinesis, first.log)
     assert [again.read(end) for end in first.log[1:]] == [["a", "b"], ["c"]]
     assert [values for values in again.rest() if values] == [["d"]]
@@ -223,7 +218,7 @@ def test_once_is_all_there_is(kinesis: PlayedKinesis, orders: Any, monkeypatch: 
 
 def test_available_now_ends_with_what_there_was(kinesis: PlayedKinesis, orders: Any) -> None:
     write(orders, "a1", "b1", "c1")
-    split(orders)
+    split(orders, "orders", FIRST)
     write(orders, "a2", "b2", "c2")
     query = Query(kinesis, startingOffsets="earliest", maxOffsetsPerTrigger="2")
     query.planner.prepare()
@@ -236,7 +231,7 @@ def test_available_now_ends_with_what_there_was(kinesis: PlayedKinesis, orders: 
 
 def test_a_batch_reads_what_there_is_of_every_shard(kinesis: PlayedKinesis, orders: Any) -> None:
     write(orders, "a1", "b1")
-    split(orders)
+    split(orders, "orders", FIRST)
     write(orders, "a2", "b2", "c2")
     query = Query(kinesis, startingOffsets="earliest")
     found = query.planner.between()
@@ -265,7 +260,7 @@ def test_a_shard_that_vanishes_unread_ends_the_query(kinesis: PlayedKinesis, ord
     write(orders, "a")
     query = Query(kinesis, startingOffsets="earliest")
     assert query.batch() == ["a"]
-    split(orders)
+    split(orders, "orders", FIRST)
     write(orders, "b")
     kinesis.forget("orders", FIRST)
     with pytest.raises(RecordsLostError, match=f"shard {FIRST} is gone, and was read up to"):

@@ -32,7 +32,7 @@ from shardherd.worker import (
     kinesis_fetching,
 )
 from shardherd.worker.metrics import WorkerMetrics
-from tests.harness.kinesis import PlayedKinesis, put, stream
+from tests.harness.kinesis import PlayedKinesis, open_shards, put, stream
 from tests.harness.kinesis_group import KinesisGroup
 from tests.harness.kinesis_load import KEYS, Sink, Writer, worker_of
 from tests.unit.source.test_kinesis_aggregation import aggregated
@@ -45,11 +45,6 @@ def orders(kinesis: PlayedKinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr("shardherd.adapters.kinesis.stream.LIST_INTERVAL", 0.05)
     with stream(kinesis, "orders", 2) as client:
         yield client
-
-
-def open_shards(client: Any) -> list[str]:
-    listed = client.list_shards(StreamName="orders")["Shards"]
-    return [each["ShardId"] for each in listed if "EndingSequenceNumber" not in each["SequenceNumberRange"]]
 
 
 def test_a_worker_that_is_killed_loses_nothing_and_repeats_whole_records_at_most(kinesis: PlayedKinesis, orders: Any) -> None:
@@ -185,7 +180,7 @@ def test_records_that_are_acknowledged_one_by_one_are_each_done_once_and_in_orde
     with KinesisGroup(kinesis, "orders") as group, running(worker_of(group, "played-0", lambda: processor(sink))) as raised:
         writer.write(3)
         group.until("all is done", lambda: len(sink) == len(writer) + 5)
-        ends = {f"orders/{each}": kinesis.numbers("orders", each)[-1] + 1 for each in open_shards(orders)}
+        ends = {f"orders/{each}": kinesis.numbers("orders", each)[-1] + 1 for each in open_shards(orders, "orders")}
         group.until("all is saved", lambda: group.checkpoints() == ends)
     assert (sink.rows, raised) == ({**writer.written, "ann": [0, 1, 2, 3, 4]}, [])
     assert shard in ends
