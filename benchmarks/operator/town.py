@@ -116,6 +116,8 @@ class Town:
             "crds.enabled=false",
             "--set",
             "image.repository=none",
+            "--set",
+            f"applicationNamespaces={{{NAMESPACE}}}",  # the account of the applications, without which there are no pods
         )
         kinds = re.compile("Role|ServiceAccount")
         rendered = [item for item in yaml.safe_load_all(cluster.helm(*chart)) if item and kinds.search(item["kind"])]
