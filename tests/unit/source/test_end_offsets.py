@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source import look_thread
 from shardherd.source.kafka import end_offsets
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.end_offsets import EndWatcher
@@ -41,7 +42,7 @@ class Source:
 def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(end_offsets, "RETRY_DELAY", 0.001)
+    monkeypatch.setattr(look_thread, "RETRY_DELAY", 0.001)
     changed = threading.Event()
     watcher = EndWatcher(Source(BrokersUnavailableError("away"), KeyError("a defect")), changed.set, 0.001)
     watcher.start()
@@ -75,7 +76,7 @@ def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(end_offsets, "boot_time", lambda: now)
-    monkeypatch.setattr(end_offsets, "RETRY_DELAY", 0.0)
+    monkeypatch.setattr(look_thread, "RETRY_DELAY", 0.0)
     source = Source()
     watcher = EndWatcher(source, lambda: None)
     assert not watcher.failing(), "nothing is watched"

@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import Offset, Phase, ShardId
+from shardherd.source import look_thread
 from shardherd.source.kinesis import deleted
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError, StreamAccess
 from shardherd.source.kinesis.listing import ListedShard, describe, list_shards
@@ -348,8 +349,8 @@ def test_a_look_that_begins_while_a_grant_becomes_another_one_takes_nothing_of_b
     service.following[FIRST] = Found(N + 900, N + 901)
     watched = Watched(service, s000000000000=N + 800, s000000000001=N + 2)
     watched.watch()
-    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as beside:
-        watched.ends._look(pool)
+    with ThreadPoolExecutor(1) as beside:
+        watched.ends._look()
         assert watched.ends.known() == {A: N + 901}
         answer = service.next
 
@@ -359,10 +360,10 @@ def test_a_look_that_begins_while_a_grant_becomes_another_one_takes_nothing_of_b
             return answer(listed, position, bounds)
 
         def look() -> None:
-            looks.append(beside.submit(watched.ends._look, pool))
+            looks.append(beside.submit(watched.ends._look))
             assert asked.wait(10), "the other shard, of which nothing is known"
 
-        looks: list[Future[None]] = []
+        looks: list[Future[float | None]] = []
         monkeypatch.setattr(service, "next", late)
         monkeypatch.setattr(watched.ends, "_keeping", BeforeIt(look))
         watched.positions[A] = N
@@ -439,7 +440,7 @@ async def test_how_far_shards_reach_is_looked_for_until_it_is_known_of_each(capl
 
 
 async def test_nobody_is_answered_who_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_ends, "RETRY_DELAY", 0.01)
+    monkeypatch.setattr(look_thread, "RETRY_DELAY", 0.01)
     service = Shards(shard(FIRST))
     service.latest[FIRST] = KinesisUnavailableError("no answer")
     with Watched(service, s000000000000=N) as watched:

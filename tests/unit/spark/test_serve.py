@@ -14,7 +14,7 @@ import pytest
 
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka import end_offsets
+from shardherd.source import look_thread
 from shardherd.source.kafka.batch_headers import event_times
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.end_offsets import EndWatcher
@@ -413,7 +413,7 @@ async def test_sizes_are_those_of_the_next_batch_and_none_where_kafka_is_away() 
 def test_a_kafka_that_is_away_keeps_what_is_known_and_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(end_offsets, "RETRY_DELAY", 0.002)
+    monkeypatch.setattr(look_thread, "RETRY_DELAY", 0.002)
     kafka = FakeKafka()
     kafka.ends_of = {A: 5}
     watcher = EndWatcher(kafka, lambda: None, interval=0.002)

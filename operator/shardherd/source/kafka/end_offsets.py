@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.batch_headers import Sampled, sizes_at
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
+from shardherd.source.look_thread import LookThread
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,6 @@ INTERVAL = 0.1
 
 TIMEOUT = 10.0
 """Seconds to wait for Kafka's answer."""
-
-RETRY_DELAY = 1.0
-"""Seconds until Kafka is asked again after it could not be."""
 
 STALE = 30.0
 """Seconds after the last answer with the end offsets of all shards, after which there may be more to read than is known."""
@@ -50,19 +47,15 @@ class EndWatcher:
         self._interval = interval
         self._wanted: tuple[ShardId, ...] = ()
         self._known = EndOffsets()
-        self._wake = threading.Event()
-        self._closed = threading.Event()
         self._failing = False
         self._complete_at: float | None = None
-        self._thread = threading.Thread(target=self._run, name="shardherd-ends", daemon=True)
+        self._thread = LookThread(self._look_at_wanted)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        self._closed.set()
-        self._wake.set()
-        self._thread.join(TIMEOUT)
+        self._thread.close(TIMEOUT)
 
     def watch(self, shards: Iterable[ShardId]) -> None:
         """From now on, these are the shards whose ends are wanted; new ones are asked for at once."""
@@ -70,7 +63,7 @@ class EndWatcher:
         if wanted != self._wanted:
             self._wanted = wanted
             self._complete_at = None
-            self._wake.set()
+            self._thread.wake()
 
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
@@ -92,7 +85,7 @@ class EndWatcher:
         if committed != self._source.committed:
             self._source.committed = committed
             self._known = EndOffsets()
-            self._wake.set()
+            self._thread.wake()
 
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
         """Bytes a record at each position; none if Kafka does not say."""
@@ -102,13 +95,24 @@ class EndWatcher:
             log.warning("cannot learn how large the next records are, maxBytesPerTrigger has no effect now: %s", error)
             return {}
 
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            wanted = self._wanted
-            self._wake.wait(self._interval if wanted else None)
-            self._wake.clear()
-            if wanted := self._wanted:
-                self._look(wanted)
+    def _look_at_wanted(self) -> float | None:
+        """Seconds until the next look."""
+        return self._look(wanted) if (wanted := self._wanted) else None
+
+    def _look(self, wanted: tuple[ShardId, ...]) -> float:
+        committed = self._source.committed
+        found = self._ask(wanted)
+        if committed != self._source.committed:
+            return 0.0
+        if found is None:
+            self._failing = True
+            self._thread.rest()
+            return 0.0
+        if self._failing:
+            log.info("Kafka answers again")
+        self._failing = False
+        self._note(wanted, found)
+        return self._interval
 
     def _ask(self, wanted: tuple[ShardId, ...]) -> Mapping[ShardId, Offset] | None:
         """The ends that the source says; None if it could not be learned, and the reason is logged."""
@@ -117,23 +121,9 @@ class EndWatcher:
         except (BrokersUnavailableError, SourceRefusedError) as error:
             if not self._failing:
                 log.warning("cannot learn where the shards end, trying on: %s", error)
-        except Exception:
-            # Without this thread no new record would ever be seen again.
-            log.exception("a failure of ours while learning where the shards end, trying on")
         return None
 
-    def _look(self, wanted: tuple[ShardId, ...]) -> None:
-        committed = self._source.committed
-        found = self._ask(wanted)
-        if committed != self._source.committed:
-            return
-        if found is None:
-            self._failing = True
-            self._closed.wait(RETRY_DELAY)
-            return
-        if self._failing:
-            log.info("Kafka answers again")
-        self._failing = False
+    def _note(self, wanted: tuple[ShardId, ...], found: Mapping[ShardId, Offset]) -> None:
         if wanted == self._wanted and found.keys() >= set(wanted):
             self._complete_at = boot_time()
         merged = EndOffsets()

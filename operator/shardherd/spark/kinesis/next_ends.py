@@ -22,6 +22,7 @@ from shardherd.source.kinesis.client import KinesisRefusedError, KinesisUnavaila
 from shardherd.source.kinesis.listing import ListedShard
 from shardherd.source.kinesis.searching import Bounds, Found
 from shardherd.source.kinesis.shard_reader import NumberError, ShardGoneError
+from shardherd.source.look_thread import LookThread
 from shardherd.spark.flow import Limits
 
 log = logging.getLogger(__name__)
@@ -31,8 +32,6 @@ INTERVAL = 1.0
 
 LIST_INTERVAL = 2.0
 """Seconds between two looks at which shards there are."""
-
-RETRY_DELAY = 1.0
 
 AT_ONCE = 16
 """Shards that are looked at at the same time."""
@@ -87,19 +86,17 @@ class NextEnds:
         self._listed: dict[str, ListedShard] = {}
         self._listed_at = float("-inf")
         self._questions: deque[_Question] = deque()
-        self._wake = threading.Event()
-        self._closed = threading.Event()
         self._away = ""
         self._complete_at: float | None = None
-        self._thread = threading.Thread(target=self._run, name="shardherd-ends", daemon=True)
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kinesis-look")
+        self._thread = LookThread(self._look)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        self._closed.set()
-        self._wake.set()
-        self._thread.join()
+        self._thread.close()
+        self._pool.shutdown()
 
     def watch(self, shards: Mapping[ShardId, int]) -> None:
         wanted = dict(shards)
@@ -109,7 +106,7 @@ class NextEnds:
             self._known = _of_grants(self._known, before, wanted)
         if wanted != before:
             self._complete_at = None
-            self._wake.set()
+            self._thread.wake()
 
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
@@ -118,7 +115,7 @@ class NextEnds:
         """The end of what each shard has by now, however long it takes to find that. One without records ends at 0."""
         question = _Question(tuple(shards))
         self._questions.append(question)
-        self._wake.set()
+        self._thread.wake()
         return await asyncio.wrap_future(question.answer)
 
     def failing(self) -> bool:
@@ -130,25 +127,20 @@ class NextEnds:
 
     # --- in the thread ---------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kinesis-look") as pool:
-            while not self._closed.is_set():
-                self._wake.wait(self._interval if self._wanted else None)
-                self._wake.clear()
-                if self._closed.is_set():
-                    return
-                try:
-                    self._answer(pool)
-                    self._look(pool)
-                except Exception as error:
-                    # Without this thread no new record would ever be seen again.
-                    if isinstance(error, KinesisUnavailableError | KinesisRefusedError):
-                        self._tell(str(error))
-                    else:
-                        log.exception("a failure of ours while looking at the shards, trying on")
-                    self._closed.wait(RETRY_DELAY)
+    def _look(self) -> float | None:
+        """Seconds until the next look."""
+        try:
+            self._answer()
+            if not self._wanted:
+                return None
+            self._look_at_shards()
+        except (KinesisUnavailableError, KinesisRefusedError) as error:
+            self._tell(str(error))
+            self._thread.rest()
+            return 0.0
+        return self._interval
 
-    def _answer(self, pool: ThreadPoolExecutor) -> None:
+    def _answer(self) -> None:
         """Find how far shards reach, for whoever has asked. What was not found is looked for again the next time."""
         while self._questions:
             question = self._questions[0]
@@ -157,7 +149,7 @@ class NextEnds:
             def one(shard: ShardId, listed: Mapping[str, ListedShard] = listed) -> Offset:
                 return self._reach(listed.get(shard.rpartition("/")[2]))
 
-            asked = {shard: pool.submit(one, shard) for shard in question.shards if shard not in question.found}
+            asked = {shard: self._pool.submit(one, shard) for shard in question.shards if shard not in question.found}
             trouble: Exception | None = None
             for shard, found in asked.items():
                 try:
@@ -179,7 +171,7 @@ class NextEnds:
         except ShardGoneError:
             return 0
 
-    def _look(self, pool: ThreadPoolExecutor) -> None:
+    def _look_at_shards(self) -> None:
         """Look at every shard behind whose position nothing is known."""
         with self._keeping:
             wanted, known = self._wanted, self._known
@@ -211,7 +203,7 @@ class NextEnds:
                 return shard, None if found is None else found.stop
             return shard, None
 
-        news = {shard: end for shard, end in pool.map(one, readable) if end is not None}
+        news = {shard: end for shard, end in self._pool.map(one, readable) if end is not None}
         if trouble:
             self._tell(trouble[0])
         else:
