@@ -112,7 +112,15 @@ class KafkaTrio:
 
     def start(self, node: int) -> None:
         """Start a broker that was stopped, and wait until it serves."""
+        self.launch(node)
+        self.await_ready(node)
+
+    def launch(self, node: int) -> None:
+        """Begin to start a broker that was stopped. It ends with the thread that calls this."""
         self._launch(node)
+
+    def await_ready(self, node: int) -> None:
+        """Wait until a broker that was launched serves."""
         self._await(node)
 
     def stop(self, node: int) -> None:

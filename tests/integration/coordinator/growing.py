@@ -16,12 +16,14 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
 from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError
-from shardherd.core.model.nouns import CheckpointResult, GroupSpec, ShardId
+from shardherd.core.model.nouns import CheckpointResult, GroupSpec, KafkaSource, ShardId
 from shardherd.source.kafka.partitions import partition_of
 from tests.integration.contract.labs import eventually
 from tests.integration.coordinator.rig import Consumer, Coordinator, Rig, becomes
 
 KEYS = [f"key-{number}".encode() for number in range(40)]
+DELIVERY = 240.0
+"""Seconds for which producers try again: twice as long as by default."""
 
 
 class Sink:
@@ -69,7 +71,7 @@ class OwnLoad:
         while not self.over:
             sent = [self.producer.send(self.topic, key=key, value=str(self.rounds).encode()) for key in self.keys]
             for each in sent:
-                each.get(60)
+                each.get(DELIVERY)
             self.rounds += 1
             time.sleep(0.02)
 
@@ -102,7 +104,7 @@ class PipedLoad:
                 self.rounds += 1
                 time.sleep(0.02)
         assert running.wait(180) == 0, self.log.read_text()
-        assert "ERROR" not in self.log.read_text()
+        assert [line for line in self.log.read_text().splitlines() if "ERROR" in line] == []
 
     def close(self) -> None:
         """Its program has ended with `write`."""
@@ -170,6 +172,8 @@ class Scene:
     """A group of two readers at work, and what produces for it."""
 
     def __init__(self, rig: Rig, topic: str, spec: GroupSpec) -> None:
+        assert isinstance(spec.source, KafkaSource)
+        self.servers = spec.source.bootstrap_servers
         self.rig, self.topic, self.spec, self.sink = rig, topic, spec, Sink()
         self.readers: list[Reader] = []
         self.slow: frozenset[ShardId] = frozenset()
@@ -182,14 +186,18 @@ class Scene:
             self._start(ordinal, await self.rig.consumer(coordinator, self.spec, ordinal))
 
     def _start(self, ordinal: int, consumer: Consumer) -> None:
-        reader = Reader(consumer, self.rig.kafka.servers, self.sink)
+        reader = Reader(consumer, self.servers, self.sink)
         reader.slow = self.slow
         self.readers[ordinal:] = [reader, *self.readers[ordinal + 1 :]]
         self._running[ordinal] = asyncio.create_task(reader.run())
 
     def produce(self, keys: list[bytes], partitioner: DefaultPartitioner) -> Load:
         made = KafkaProducer(
-            bootstrap_servers=self.rig.kafka.servers, acks="all", metadata_max_age_ms=500, partitioner=partitioner
+            bootstrap_servers=self.servers,
+            acks="all",
+            metadata_max_age_ms=500,
+            delivery_timeout_ms=int(1000 * DELIVERY),
+            partitioner=partitioner,
         )
         return self.load(OwnLoad(made, self.topic, keys))
 
@@ -250,9 +258,10 @@ class Scene:
         await eventually(all_there, 60.0)
 
 
-async def scene(rig: Rig, name: str, topic: str, settle: float) -> tuple[Scene, Coordinator]:
+async def scene(rig: Rig, name: str, topic: str, settle: float, servers: str = "") -> tuple[Scene, Coordinator]:
+    """`servers`: those of the brokers, if they are not the rig's."""
     coordinator = await rig.coordinator()
-    made = await rig.group(name, (topic,), consumers=2)
+    made = await rig.group(name, (topic,), consumers=2, servers=servers or rig.kafka.servers)
     spec = replace(made, settings=replace(made.settings, ordered=True, growth_settle=settle))
     coordinator.server.coordination.apply(spec)
     return Scene(rig, topic, spec), coordinator

@@ -9,47 +9,64 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaConnectionError
 from kafka.partitioner.default import DefaultPartitioner
 
 from dev.cluster import Cluster, daemons
+from dev.cluster.kafka import KafkaTrio
+from dev.cluster.waiting import wait_for
 from shardherd.core.model.nouns import ShardState
+from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
-from tests.integration.coordinator.growing import KEYS, Load, PipedLoad, scene
+from tests.integration.coordinator.growing import DELIVERY, KEYS, Load, PipedLoad, scene
 from tests.integration.coordinator.rig import Rig, becomes, shards
 
 ROOT = Path(__file__).resolve().parents[3]
+LATE = 15.0
+"""Seconds after which Java's producer has noticed that there are more partitions."""
 STEADY = 150
 """Rounds that a producer writes in 3 seconds or more."""
 
 
-def java(cluster: Cluster, topic: str, folder: Path, keys: list[bytes]) -> PipedLoad:
-    """It notices up to 15 s late that there are more partitions."""
-    settings = {"metadata.max.age.ms": "15000", "request.timeout.ms": "2000", "delivery.timeout.ms": "60000", "linger.ms": "5"}
+def java(cluster: Cluster, servers: str, topic: str, folder: Path, keys: list[bytes], delivery: float = 60.0) -> PipedLoad:
+    """It notices up to LATE seconds late that there are more partitions, and tries again for so many seconds."""
+    settings = {
+        "metadata.max.age.ms": f"{1000 * LATE:.0f}",
+        "request.timeout.ms": "2000",
+        "delivery.timeout.ms": f"{1000 * delivery:.0f}",
+        "linger.ms": "5",
+        "retries": f"{2**31 - 1}",  # as all of Java's producers but this program's have it
+    }
     given = [text for name, value in settings.items() for text in ("--command-property", f"{name}={value}")]
     lines = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=,"]
-    where = ["--bootstrap-server", cluster.kafka_bootstrap, "--topic", topic]
+    where = ["--bootstrap-server", servers, "--topic", topic]
     main = "org.apache.kafka.tools.ConsoleProducer"
     return PipedLoad(
         daemons.java(cluster.tools, main, *where, *lines, *given), cluster.environment(), folder / "java.log", keys
     )
 
 
-def librdkafka(cluster: Cluster, topic: str, folder: Path, keys: list[bytes]) -> PipedLoad:
+def librdkafka(
+    cluster: Cluster, servers: str, topic: str, folder: Path, keys: list[bytes], delivery: float = 60.0
+) -> PipedLoad:
     settings = {
         "partitioner": "murmur2_random",
         "enable.idempotence": "true",
         "topic.metadata.refresh.interval.ms": "1000",
         "socket.timeout.ms": "2000",
-        "message.timeout.ms": "60000",
+        "message.timeout.ms": f"{1000 * delivery:.0f}",
+        "queue.buffering.max.messages": "1000000",
     }
     subprocess.run([ROOT / "benchmarks" / "environment"], check=True)
     given = [f"{name}={value}" for name, value in settings.items()]
     program = Path(__file__).with_name("librdkafka_producer.py")
-    command = [str(ROOT / ".venv-bench" / "bin" / "python"), str(program), cluster.kafka_bootstrap, topic, *given]
+    command = [str(ROOT / ".venv-bench" / "bin" / "python"), str(program), servers, topic, *given]
     return PipedLoad(command, cluster.environment(), folder / "librdkafka.log", keys)
 
 
@@ -68,8 +85,8 @@ async def test_keys_stay_in_order_whichever_client_produces_them_and_whatever_fa
     group = played.spec.identity
     try:
         await played.read(coordinator)
-        late = played.load(java(cluster, topic, tmp_path, KEYS[:14]))
-        native = played.load(librdkafka(cluster, topic, tmp_path, KEYS[14:28]))
+        late = played.load(java(cluster, played.servers, topic, tmp_path, KEYS[:14]))
+        native = played.load(librdkafka(cluster, played.servers, topic, tmp_path, KEYS[14:28]))
         own = played.produce(KEYS[28:], DefaultPartitioner())
         await becomes(lambda: set(played.sink.of) == set(KEYS))
 
@@ -116,7 +133,7 @@ async def test_without_a_time_to_settle_a_producer_that_notices_late_is_out_of_o
     group = played.spec.identity
     try:
         await played.read(coordinator)
-        late = played.load(java(cluster, topic, tmp_path, KEYS))
+        late = played.load(java(cluster, played.servers, topic, tmp_path, KEYS))
         await becomes(lambda: set(played.sink.of) == set(KEYS))
         await rig.kafka.grow(topic, 8)
         await becomes(lambda: len(coordinator.view(group).shards) == 8)
@@ -128,6 +145,81 @@ async def test_without_a_time_to_settle_a_producer_that_notices_late_is_out_of_o
         await played.caught_up()
     finally:
         await played.end()
+
+
+@long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("settle", "in_order"),
+    [pytest.param(LATE + DELIVERY, True, id="for as long as they may"), pytest.param(LATE + 20.0, False, id="for less")],
+)
+async def test_keys_stay_in_order_where_a_topic_settles_for_as_long_as_producers_try_again(
+    rig: Rig, cluster: Cluster, kafka: KafkaLab, trio: KafkaTrio, tmp_path: Path, name: str, settle: float, in_order: bool
+) -> None:
+    """The old partitions take nothing for two minutes, as a broker is away; the new ones take all. Both are read."""
+    topic = kafka.create(4, on=(1, 2), min_insync_replicas="2")
+    played, coordinator = await scene(rig, name, topic, settle=settle, servers=trio.bootstrap())
+    group = played.spec.identity
+    try:
+        await played.read(coordinator)
+        late = played.load(java(cluster, played.servers, topic, tmp_path, KEYS[:14], DELIVERY))
+        played.load(librdkafka(cluster, played.servers, topic, tmp_path, KEYS[14:28], DELIVERY))
+        played.produce(KEYS[28:], DefaultPartitioner())
+        await becomes(lambda: set(played.sink.of) == set(KEYS))
+
+        trio.kill(2)
+        await asyncio.to_thread(wait_until_alone, trio, topic)
+        refused = await asyncio.to_thread(ends, trio, topic, range(4))
+        back = time.monotonic() + 0.5 * DELIVERY
+        await rounds(late, STEADY)
+        await asyncio.to_thread(grow_while_a_broker_is_away, trio, topic)
+        await becomes(lambda: time.monotonic() > back, within=DELIVERY)
+        assert await asyncio.to_thread(ends, trio, topic, range(4)) == refused, "producers try again"
+        assert all((await asyncio.to_thread(ends, trio, topic, range(4, 8))).values()), "and go over to the new number"
+        assert (coordinator.view(group).shards_in(ShardState.WAIT) == 4) is in_order
+        trio.launch(2)
+        await asyncio.to_thread(trio.await_ready, 2)
+        await becomes(lambda: coordinator.view(group).shards_in(ShardState.WAIT) == 0, within=240.0)
+        await rounds(late, STEADY)
+        await played.caught_up()
+    finally:
+        await played.end()
+    assert (played.sink.disorder() == []) is in_order
+
+
+def wait_until_alone(trio: KafkaTrio, topic: str) -> None:
+    """Until broker 1 has no other beside it that has all records: then it takes no more."""
+
+    def others() -> str | None:
+        admin = KafkaAdminClient(bootstrap_servers=trio.bootstrap(nodes=trio.running()))
+        try:
+            found = admin.describe_topics([topic])[0]["partitions"]
+        except KafkaConnectionError as error:
+            return f"the others still name broker 2: {error}"
+        finally:
+            admin.close()
+        return None if all(each["isr_nodes"] == [1] for each in found) else f"{found}"
+
+    wait_for("broker 1 alone", others, trio.log(1), 60.0)
+
+
+def grow_while_a_broker_is_away(trio: KafkaTrio, topic: str) -> None:
+    """From 4 to 8 partitions, the new ones where all brokers run."""
+    admin = KafkaAdminClient(bootstrap_servers=trio.bootstrap(nodes=trio.running()))
+    try:
+        admin.create_partitions({topic: {"count": 8, "assignments": [[1, 3]] * 4}})
+    finally:
+        admin.close()
+
+
+def ends(trio: KafkaTrio, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """The end offset of each of these partitions."""
+    reader = KafkaConsumer(bootstrap_servers=trio.bootstrap(nodes=trio.running()), group_id=None)
+    try:
+        found = reader.end_offsets([TopicPartition(topic, number) for number in partitions])
+        return {place.partition: end for place, end in found.items()}
+    finally:
+        reader.close()
 
 
 def written_partitions(cluster: Cluster, topic: str) -> list[int]:
