@@ -107,7 +107,7 @@ class EndWatcher:
         if found is None:
             self._failing = True
             self._thread.rest()
-            return 0.0
+            return self._interval
         if self._failing:
             log.info("Kafka answers again")
         self._failing = False

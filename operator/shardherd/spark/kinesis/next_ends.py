@@ -137,7 +137,6 @@ class NextEnds:
         except (KinesisUnavailableError, KinesisRefusedError) as error:
             self._tell(str(error))
             self._thread.rest()
-            return 0.0
         return self._interval
 
     def _answer(self) -> None:
