@@ -106,9 +106,9 @@ class KafkaTrio:
             (self.folder / f"broker-{node}.properties").write_text(self._properties(node))
         self._format()
         for node in NODES:
-            self._launch(node)
+            self.launch(node)
         for node in NODES:
-            self._await(node, members=len(NODES))
+            self.await_ready(node, members=len(NODES))
 
     def start(self, node: int) -> None:
         """Start a broker that was stopped, and wait until it serves."""
@@ -116,12 +116,29 @@ class KafkaTrio:
         self.await_ready(node)
 
     def launch(self, node: int) -> None:
-        """Begin to start a broker that was stopped. It ends with the thread that calls this."""
-        self._launch(node)
+        """Begin to start a broker that does not run. It ends with the thread that calls this."""
+        # What the brokers may read keys from is said to Java, beside the settings.
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._key_set}"
+        properties = str(self.folder / f"broker-{node}.properties")
+        command = daemons.java(self._tools, "kafka.Kafka", properties, heap="320m", options=(allowed,))
+        self.started += 1
+        with self.log(node).open("ab") as log:
+            # Whatever happens to us, no broker outlives us.
+            self._processes[node] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
 
-    def await_ready(self, node: int) -> None:
-        """Wait until a broker that was launched serves."""
-        self._await(node)
+    def await_ready(self, node: int, members: int = 1) -> None:
+        """Wait until a broker that was launched serves, and knows of so many brokers."""
+        port = self._ports[node].listeners["PLAINTEXT"]
+
+        def ready() -> str | None:
+            reason = probes.broker_ready(HOST, port, members)
+            if reason and self._processes[node].poll() is not None:
+                raise ClusterError(f"broker {node} ended with {self._processes[node].poll()}\n{tail(self.log(node))}")
+            return reason
+
+        wait_for(f"readiness of broker {node}", ready, self.log(node), START_TIMEOUT)
 
     def stop(self, node: int) -> None:
         """End a broker as an administrator does: it hands its leaderships over first."""
@@ -156,9 +173,9 @@ class KafkaTrio:
                 self.signal(node, signal.SIGCONT)
         for node in NODES:
             if node not in self._processes:
-                self._launch(node)
+                self.launch(node)
         for node in NODES:
-            self._await(node, members=len(NODES))
+            self.await_ready(node, members=len(NODES))
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -168,29 +185,6 @@ class KafkaTrio:
         self._processes = {}
 
     # --- inside -------------------------------------------------------------------------------------------------------
-
-    def _launch(self, node: int) -> None:
-        # What the brokers may read keys from is said to Java, beside the settings.
-        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._key_set}"
-        properties = str(self.folder / f"broker-{node}.properties")
-        command = daemons.java(self._tools, "kafka.Kafka", properties, heap="320m", options=(allowed,))
-        self.started += 1
-        with self.log(node).open("ab") as log:
-            # Whatever happens to us, no broker outlives us.
-            self._processes[node] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log, cwd=self.folder, start_new_session=True
-            )
-
-    def _await(self, node: int, members: int = 1) -> None:
-        port = self._ports[node].listeners["PLAINTEXT"]
-
-        def ready() -> str | None:
-            reason = probes.broker_ready(HOST, port, members)
-            if reason and self._processes[node].poll() is not None:
-                raise ClusterError(f"broker {node} ended with {self._processes[node].poll()}\n{tail(self.log(node))}")
-            return reason
-
-        wait_for(f"readiness of broker {node}", ready, self.log(node), START_TIMEOUT)
 
     def _format(self) -> None:
         """Format one broker's storage with the users in it; the others' differs in their own names only."""

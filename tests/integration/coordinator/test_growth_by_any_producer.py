@@ -7,11 +7,13 @@ the old ones; Java's producer also notices late that there are more. Consumers a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -169,13 +171,14 @@ async def test_keys_stay_in_order_where_a_topic_settles_for_as_long_as_producers
 
         trio.kill(2)
         await asyncio.to_thread(wait_until_alone, trio, topic)
-        refused = await asyncio.to_thread(ends, trio, topic, range(4))
+        running = trio.bootstrap(nodes=trio.running())
+        refused = await asyncio.to_thread(ends, running, topic, range(4))
         back = time.monotonic() + 0.5 * DELIVERY
         await rounds(late, STEADY)
         await asyncio.to_thread(grow_while_a_broker_is_away, trio, topic)
         await becomes(lambda: time.monotonic() > back, within=DELIVERY)
-        assert await asyncio.to_thread(ends, trio, topic, range(4)) == refused, "producers try again"
-        assert all((await asyncio.to_thread(ends, trio, topic, range(4, 8))).values()), "and go over to the new number"
+        assert await asyncio.to_thread(ends, running, topic, range(4)) == refused, "producers try again"
+        assert all((await asyncio.to_thread(ends, running, topic, range(4, 8))).values()), "and go over to the new number"
         assert (coordinator.view(group).shards_in(ShardState.WAIT) == 4) is in_order
         trio.launch(2)
         await asyncio.to_thread(trio.await_ready, 2)
@@ -187,17 +190,20 @@ async def test_keys_stay_in_order_where_a_topic_settles_for_as_long_as_producers
     assert (played.sink.disorder() == []) is in_order
 
 
+def administrator(trio: KafkaTrio) -> contextlib.closing[Any]:
+    """One that is told of the brokers that run; the lab's goes on with those that it knows."""
+    return contextlib.closing(KafkaAdminClient(bootstrap_servers=trio.bootstrap(nodes=trio.running())))
+
+
 def wait_until_alone(trio: KafkaTrio, topic: str) -> None:
     """Until broker 1 has no other beside it that has all records: then it takes no more."""
 
     def others() -> str | None:
-        admin = KafkaAdminClient(bootstrap_servers=trio.bootstrap(nodes=trio.running()))
         try:
-            found = admin.describe_topics([topic])[0]["partitions"]
+            with administrator(trio) as admin:
+                found = admin.describe_topics([topic])[0]["partitions"]
         except KafkaConnectionError as error:
             return f"the others still name broker 2: {error}"
-        finally:
-            admin.close()
         return None if all(each["isr_nodes"] == [1] for each in found) else f"{found}"
 
     wait_for("broker 1 alone", others, trio.log(1), 60.0)
@@ -205,28 +211,17 @@ def wait_until_alone(trio: KafkaTrio, topic: str) -> None:
 
 def grow_while_a_broker_is_away(trio: KafkaTrio, topic: str) -> None:
     """From 4 to 8 partitions, the new ones where all brokers run."""
-    admin = KafkaAdminClient(bootstrap_servers=trio.bootstrap(nodes=trio.running()))
-    try:
+    with administrator(trio) as admin:
         admin.create_partitions({topic: {"count": 8, "assignments": [[1, 3]] * 4}})
-    finally:
-        admin.close()
 
 
-def ends(trio: KafkaTrio, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+def ends(servers: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """The end offset of each of these partitions."""
-    reader = KafkaConsumer(bootstrap_servers=trio.bootstrap(nodes=trio.running()), group_id=None)
-    try:
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=servers, group_id=None)) as reader:
         found = reader.end_offsets([TopicPartition(topic, number) for number in partitions])
         return {place.partition: end for place, end in found.items()}
-    finally:
-        reader.close()
 
 
 def written_partitions(cluster: Cluster, topic: str) -> list[int]:
     """The partitions in which there are records: all, if every producer went over to the new number."""
-    reader = KafkaConsumer(bootstrap_servers=cluster.kafka_bootstrap, group_id=None)
-    try:
-        ends = reader.end_offsets([TopicPartition(topic, number) for number in range(16)])
-        return [place.partition for place, end in ends.items() if end > 0]
-    finally:
-        reader.close()
+    return [number for number, end in ends(cluster.kafka_bootstrap, topic, range(16)).items() if end > 0]
