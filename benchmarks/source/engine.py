@@ -24,9 +24,10 @@ from benchmarks.source.usage import cpu_seconds
 EVERY = {**cases.CASES, "trigger": cases.TRIGGER, "cold": cases.COLD}
 
 
-def session(cores: int) -> SparkSession:
-    """The session of both sides."""
-    jars = sorted(str(jar) for jar in Path(os.environ["SHARDHERD_BENCH_JARS"]).glob("*.jar"))
+def session(cores: int, *more: Path) -> SparkSession:
+    """The session of both sides, with the jars of these folders, too."""
+    folders = (Path(os.environ["SHARDHERD_BENCH_JARS"]), *more)
+    jars = sorted(str(jar) for folder in folders for jar in folder.glob("*.jar"))
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("bench-source")

@@ -40,6 +40,10 @@ class PostgreSQL:
         return f"host={HOST} port={self._port} user={USER} dbname=postgres"
 
     @property
+    def jdbc_url(self) -> str:
+        return f"jdbc:postgresql://{HOST}:{self._port}/postgres?user={USER}"
+
+    @property
     def log(self) -> Path:
         return self._folder / "log"
 

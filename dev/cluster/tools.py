@@ -147,6 +147,11 @@ class Tools:
         return jars("spark-kafka", SOURCES / "spark-kafka" / "pom.xml")
 
     @cached_property
+    def postgresql_jars(self) -> Path:
+        """Folder of the jar of PostgreSQL's driver for Java; only the benchmark of the sinks asks for it."""
+        return jars("postgresql-jdbc", SOURCES / "postgresql-jdbc" / "pom.xml")
+
+    @cached_property
     def java_compiler(self) -> str:
         """A `java` that can run source files, which the benchmarks need."""
         if not shutil.which("javac"):

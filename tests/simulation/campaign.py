@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import multiprocessing
+import multiprocessing.connection
 import os
 import subprocess
 import sys
@@ -35,6 +36,9 @@ from tests.simulation.world import World
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = 100
 """Schedules that one child runs: each leaves about half a megabyte behind."""
+
+PARTS = 4
+"""So many for each process at a time: the one that gets less of the machine than others shall not be waited for at the end."""
 
 ATTEMPTS = 50
 """Directed schedules for a pair of faults, of which mostly one is enough."""
@@ -64,7 +68,6 @@ class Report:
 
     def add(self, other: Report) -> None:
         self.schedules += other.schedules
-        self.seconds = max(self.seconds, other.seconds)
         self.counts.update(other.counts)
         self.transitions.update(other.transitions)
         self.faults.update(other.faults)
@@ -226,23 +229,31 @@ def spread(
     *,
     also: Iterable[int] = (),
     bug: str | None = None,
-    stop_at_first: bool = False,
     niced: bool = False,
 ) -> Report:
-    """Run `count` schedules from `start` on, and `also` these seeds, in so many processes of their own."""
-    processes = []
-    for worker in range(workers):
-        arguments = ["--worker", str(start + worker), str(start + count), str(workers)]
-        if worker == 0:
+    """Run `count` schedules from `start` on, and `also` these seeds, in so many processes of their own at a time."""
+    begun = time.monotonic()
+    parts = workers * PARTS
+    waiting = []
+    for part in range(parts):
+        arguments = ["--worker", str(start + part), str(start + count), str(parts)]
+        if part == 0:
             arguments += ["--also", *(str(seed) for seed in also)]
         if bug:
             arguments += ["--bug", bug]
-        if stop_at_first:
-            arguments += ["--stop-at-first"]
-        processes.append(_start(arguments, niced=niced))
+        waiting.append(arguments)
     report = Report()
-    for process in processes:
-        report.add(_reported(process))
+    running: dict[int, subprocess.Popen[str]] = {}
+    while waiting or running:
+        while waiting and len(running) < workers:
+            process = _start(waiting.pop(0), niced=niced)
+            assert process.stdout is not None
+            running[process.stdout.fileno()] = process
+        # A worker prints when it is about to end.
+        for each in multiprocessing.connection.wait(list(running)):
+            assert isinstance(each, int)
+            report.add(_reported(running.pop(each)))
+    report.seconds = time.monotonic() - begun
     return report
 
 
