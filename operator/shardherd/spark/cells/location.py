@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from shardherd.spark.cells.logged import Logged, batches, furthest, offsets_in, positions
@@ -21,6 +23,16 @@ if TYPE_CHECKING:
 
 WARNS = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
 """The logger of what creates files."""
+
+FILES = "spark.sql.streaming.checkpointFileManagerClass"
+"""Spark's setting of what creates files."""
+
+LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""What creates them on a mounted path: like Spark's default it looks whether there is one and then renames. But the default
+starts a process to follow a link some thirty times in a micro-batch, which takes longer than all that is written."""
+
+REFUSED = "org.apache.hadoop.fs.FileAlreadyExistsException"
+"""What Spark's logs take for a refusal; some storages raise one that is derived from it."""
 
 REMEDY = (
     "set spec.state.checkpoint to storage that creates a file only if there is none of its name: a ReadWriteMany claim, HDFS, "
@@ -44,15 +56,36 @@ class Locations:
         """The checkpoint location of a cell's query."""
         return f"{self._root}/{self.group}/{generation}/cells/{cell}"
 
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """While a cell's query is started: on a mounted path `LOCAL_FILES` creates its files, unless the user says what does.
+
+        It is not set for ever, as the application's other queries may have their files elsewhere.
+        """
+        conf = self._spark.conf
+        if not self._mounted or conf.get(FILES, None) is not None:
+            yield
+            return
+        conf.set(FILES, LOCAL_FILES)
+        try:
+            yield
+        finally:
+            conf.unset(FILES)
+
+    @cached_property
+    def _mounted(self) -> bool:
+        """Whether it is a path, and no other storage's URI."""
+        return str(self._path(self._root).getFileSystem(self._hadoop()).getUri().getScheme()) == "file"
+
     def check(self) -> None:
         """Create a file twice, as Spark's logs are created: the second must be refused. Raises LocationError."""
-        folder = f"{self._root}/{self.group}"
-        probe = f"{folder}/.probe-{uuid.uuid4().hex}"
-        jvm = self._jvm
+        # In a folder of its own, which takes with it what is left of the file that is refused.
+        folder = f"{self._root}/{self.group}/.probe-{uuid.uuid4().hex}"
+        probe = f"{folder}/file"
+        managers = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
         try:
-            manager = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.create(
-                self._path(folder), self._hadoop()
-            )
+            with self.used():
+                manager = managers.create(self._path(folder), self._spark._jsparkSession.sessionState().newHadoopConf())
             manager.mkdirs(self._path(folder))
             try:
                 self._create(manager, probe)
@@ -60,11 +93,11 @@ class Locations:
                     with self._without_warnings():
                         self._create(manager, probe)
                 except Py4JJavaError as error:
-                    if _is(error, "FileAlreadyExistsException"):
+                    if is_instance_of(self._spark.sparkContext._gateway, error.java_exception, REFUSED):
                         return
                     raise
             finally:
-                manager.delete(self._path(probe))
+                manager.delete(self._path(folder))
         except Py4JError as error:
             raise LocationError(
                 f"nothing can be written below {self._root}, where the state of this group is kept: {_said(error)}. Check that "
@@ -137,10 +170,6 @@ class Locations:
 
     def _hadoop(self) -> Any:
         return self._spark._jsc.hadoopConfiguration()
-
-
-def _is(error: Py4JJavaError, name: str) -> bool:
-    return str(error.java_exception.getClass().getSimpleName()) == name
 
 
 def _said(error: Py4JError) -> str:

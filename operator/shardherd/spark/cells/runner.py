@@ -127,7 +127,8 @@ class CellRunner:
             writer = checked(self._build(Cell(cell, identity, start, self._spark)), cell)
             named = writer.queryName(f"{NAME}{cell}").option("checkpointLocation", location).trigger(**self._trigger)
             try:
-                self._queries[cell] = _Query(named.start(), each.generation)
+                with self._locations.used():
+                    self._queries[cell] = _Query(named.start(), each.generation)
             except (PySparkException, Py4JError) as error:
                 self._agent.ended(cell, {}, str(error))
         except BaseException:
