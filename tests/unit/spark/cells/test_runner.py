@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,14 +40,24 @@ class Scene:
         self.logs = logs or {}
         self.happened: list[Any] = []
         self.closed = False
+        self.using = False
+        self.started: list[bool] = []
         self.reads = {0}
         self.given = [CellStart(0, 3, {A0: Begin(9, 0)}), CellStart(1, 3, {A1: Begin(5, 5)})]
 
     def run(self, build: Build) -> None:
         context = SimpleNamespace(setLocalProperty=lambda *_: None)
         spark: Any = SimpleNamespace(sparkContext=context)
-        locations: Any = SimpleNamespace(of=lambda cell, generation: f"{generation}/{cell}", logged=self.logged, group="uid")
+        locations: Any = SimpleNamespace(
+            of=lambda cell, generation: f"{generation}/{cell}", logged=self.logged, group="uid", used=self.used
+        )
         CellRunner(spark, self, locations, build, {}).run()
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        self.using = True
+        yield
+        self.using = False
 
     def logged(self, cell: int, generation: int) -> Logged | None:
         return self.logs.get(cell) if generation == 3 else None
@@ -84,7 +95,11 @@ def _any_writer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def writer_of(scene: Scene) -> Any:
-    writer: Any = SimpleNamespace(start=lambda: Query(scene))
+    def start() -> Query:
+        scene.started.append(scene.using)
+        return Query(scene)
+
+    writer: Any = SimpleNamespace(start=start)
     writer.queryName = writer.option = writer.trigger = lambda *_, **__: writer
     return writer
 
@@ -114,6 +129,7 @@ def test_a_cell_of_which_all_is_known_is_let_go_of_without_a_look_at_the_storage
     with pytest.raises(ValueError, match="enough"):
         scene.run(lambda cell: writer_of(scene) if cell.number == 0 else fail("enough"))
     assert scene.happened[-1] == ("ended", 0, {}, "", False)
+    assert (scene.started, scene.using) == ([True], False), "its files are created as its location says"
 
 
 def fail(why: str) -> Any:
