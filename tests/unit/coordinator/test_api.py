@@ -477,18 +477,29 @@ async def test_who_sends_a_body_byte_by_byte_is_told_so_and_loses_the_connection
     assert json.loads(body) == {"error": {"code": "CoordinatorUnavailable", "message": message, "group": "demo/clicks"}}
 
 
-async def test_a_heartbeat_is_parked_no_longer_than_the_api_allows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("query", ["waitMs=999999999", "trace=7&waitMs=999999999", "waitMs=%39%3999&seq=2"])
+async def test_a_heartbeat_is_parked_no_longer_than_the_api_allows(
+    service: Service, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
     monkeypatch.setattr(openapi, "MAX_WAIT", 0.05)
     await leading(service)
     first = await send(service, "POST", f"{BASE}/heartbeat", protocol.dumps(HEARTBEAT))
     held = [{key: each[key] for key in ("shard", "ownerEpoch")} for each in first[2]["confirmed"]]
     body = protocol.encode(HEARTBEAT) | {"seq": 2, "revision": first[2]["revision"], "held": held}
 
-    answer = await asyncio.wait_for(
-        send(service, "POST", f"{BASE}/heartbeat?waitMs=999999999", json.dumps(body).encode()), timeout=5
-    )
+    answer = await asyncio.wait_for(send(service, "POST", f"{BASE}/heartbeat?{query}", json.dumps(body).encode()), timeout=5)
 
     assert (answer[0], answer[2]["confirmed"]) == (200, first[2]["confirmed"])
+
+
+@pytest.mark.parametrize("wrong", ["soon", "-1", "1.5", "1234567890", ""])
+async def test_a_time_to_wait_that_is_no_number_of_milliseconds_is_refused(service: Service, wrong: str) -> None:
+    await leading(service)
+
+    status, _, body = await send(service, "POST", f"{BASE}/heartbeat?waitMs={wrong}", protocol.dumps(HEARTBEAT))
+
+    message = f"query parameter waitMs is {wrong!r}; it must be a number of milliseconds, 0 or more"
+    assert (status, body) == (400, {"error": {"code": "InvalidRequest", "message": message, "group": "demo/clicks"}})
 
 
 async def test_a_caller_whose_pod_is_gone_by_the_time_its_body_has_arrived_is_refused(service: Service) -> None:
