@@ -137,8 +137,9 @@ bench-sinks: venv ## The sinks that are exactly once against Spark's own writers
 		$(PY) -m benchmarks.sinks --rows $(if $(filter command line,$(origin ROWS)),$(ROWS),400000)
 
 .PHONY: bench-state
-bench-state: venv ## Cells that move with their state against a query that is started anew (MEGABYTES="10 1000": of state in each).
-	@$(PY) -m benchmarks.state --megabytes $(or $(MEGABYTES),10)
+bench-state: venv ## Cells that move with their state against a query that is started anew (MEGABYTES=10: of state in each, else 10 and 1000).
+	@benchmarks/environment
+	@$(PY) -m benchmarks.state --megabytes $(or $(MEGABYTES),10 1000)
 
 .PHONY: bench-worker
 bench-worker: venv ## A worker against confluent-kafka's and kafka-python's consumers, with a trivial handler.
