@@ -4,16 +4,15 @@ Arguments: which join (`window`, `sliding`, `session`, `interval` or `co-group`)
 JSON: a number, and the time of the event.
 """
 
-import json
 import sys
 
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shardherd.spark import run_cells, session
 from shardherd.spark.cells.build import Cell
+from shardherd.spark.sinks import delta
 
 LATE = "1 second"
 
@@ -91,17 +90,8 @@ def main(join: str, place: str, orders: str, payments: str) -> None:
     """Run it."""
 
     def build(cell: Cell) -> DataStreamWriter:
-        def write(found: DataFrame, batch_id: int) -> None:
-            table, rows = DeltaTable(place), found.toArrow()
-            # Of one cell, whoever holds it, batch ids go on: what was committed before is not committed again.
-            done = table.transaction_version(cell.id)
-            if rows.num_rows and (done is None or done < batch_id):
-                commit = CommitProperties(app_transactions=[Transaction(cell.id, batch_id)])
-                write_deltalake(table, rows, mode="append", commit_properties=commit)
-
         joined = JOINS[join](read(cell, orders, "order"), read(cell, payments, "payment"))
-        DeltaTable.create(place, Schema.from_json(json.dumps(joined.schema.jsonValue())), mode="ignore")
-        return joined.writeStream.outputMode("append").foreachBatch(write)
+        return joined.writeStream.outputMode("append").foreachBatch(delta(place, cell=cell))
 
     session()
     run_cells(build)

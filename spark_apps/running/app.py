@@ -4,12 +4,10 @@ Arguments: which result (`reduce`, `min`, `min-by` or `union`), the table, and t
 and `second`.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -17,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from shardherd.spark import run_cells, session
 from shardherd.spark.cells.build import Cell
+from shardherd.spark.sinks import delta
 
 Pair = tuple[int, int]
 Step = Callable[[Pair, Pair], Pair]
@@ -73,19 +72,10 @@ def main(name: str, place: str, topic: str) -> None:
     """Run it."""
 
     def build(cell: Cell) -> DataStreamWriter:
-        def write(found: DataFrame, batch_id: int) -> None:
-            table, rows = DeltaTable(place), found.toArrow()
-            # Of one cell, whoever holds it, batch ids go on: what was committed before is not committed again.
-            done = table.transaction_version(cell.id)
-            if rows.num_rows and (done is None or done < batch_id):
-                commit = CommitProperties(app_transactions=[Transaction(cell.id, batch_id)])
-                write_deltalake(table, rows, mode="append", commit_properties=commit)
-
         value = F.from_json(F.col("value").cast("string"), "first LONG, second LONG")
         records = cell.read(topics=[topic]).select(F.col("key").cast("string").alias("key"), "offset", value.alias("value"))
         results = running(records.select("key", "offset", "value.first", "value.second"), name)
-        DeltaTable.create(place, Schema.from_json(json.dumps(results.schema.jsonValue())), mode="ignore")
-        return results.writeStream.outputMode("append").foreachBatch(write)
+        return results.writeStream.outputMode("append").foreachBatch(delta(place, cell=cell))
 
     session()
     run_cells(build)

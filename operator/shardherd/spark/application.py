@@ -21,6 +21,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from shardherd.consumer.gauges import Gauges, OwnGauge, measure_of
+from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
 from shardherd.spark import driver_logs
 from shardherd.spark.cells import forked
@@ -31,7 +32,7 @@ from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.progress import ProgressListener
-from shardherd.spark.running_batch import BatchRanges, RangesError, Running, ranges_of
+from shardherd.spark.running_batch import BatchRanges, RangesError, Running, of_cell, ranges_of
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.workers import forked_ready
@@ -124,6 +125,11 @@ def ranges_now(batch_id: int) -> BatchRanges:
     context = SparkContext._active_spark_context
     cell = None if context is None else context.getLocalProperty(CELL_PROPERTY)
     return ranges_of(_runtime.batch(cell), _runtime.group_uid, batch_id, _running())
+
+
+def cell_batch_now(cell_id: str, shard: ShardId, batch_id: int) -> BatchRanges:
+    """The running micro-batch of a cell, for sinks that write its results: see `running_batch.of_cell`."""
+    return of_cell(cell_id, shard, batch_id, _running())
 
 
 def run_cells_now(build: Build, trigger: str, *, available_now: bool) -> None:

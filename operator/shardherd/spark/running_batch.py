@@ -34,7 +34,8 @@ class BatchRanges(Mapping[str, BatchRange]):
     """The range of every shard of which a micro-batch has records, by `topic/partition`.
 
     `group` is the UID of the ConsumerGroup, which no other group will ever have; `run` is the id of the query's run.
-    `topic_ids` are those of the shards' topics, as far as Kafka has them.
+    `topic_ids` are those of the shards' topics, as far as Kafka has them. With `by_record` a row is made of one record, which
+    its columns name; without it there is one range, to which all rows belong: see `of_cell`.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class BatchRanges(Mapping[str, BatchRange]):
         batch_id: int,
         run: str,
         topic_ids: Mapping[ShardId, str] | None = None,
+        by_record: bool = True,
     ) -> None:
         self._ranges: dict[str, BatchRange] = dict(sorted(ranges.items()))
         self.group = group
         self.batch_id = batch_id
         self.run = run
+        self.by_record = by_record
         self.topic_ids: dict[str, str] = {shard: each for shard, each in (topic_ids or {}).items() if shard in ranges}
 
     def key(self, shard: str) -> str:
@@ -108,8 +111,21 @@ def read_again(
     return HandedBatch(again, topic_ids)
 
 
-def ranges_of(handed: HandedBatch | None, group: str, batch_id: int, running: Running | None) -> BatchRanges:
-    """The ranges of micro-batch `batch_id`, which must be the one that is running. Raises RangesError."""
+def of_cell(cell_id: str, shard: ShardId, batch_id: int, running: Running | None) -> BatchRanges:
+    """A cell's micro-batch as one range, that of its batch id, of this `shard`: by it the cell's results are known.
+
+    Batch ids go on where the cell moves to, and begin anew only with another `cell_id`. No epoch is needed: Spark's log of the
+    cell has each of them once, whoever plans it. Raises RangesError.
+    """
+    _check_running(batch_id, running)
+    assert running is not None
+    group, generation, _ = cell_id.rsplit("/", 2)
+    found = {shard: BatchRange(batch_id, batch_id + 1, 0)}
+    return BatchRanges(found, group=group, batch_id=batch_id, run=running.run, topic_ids={shard: generation}, by_record=False)
+
+
+def _check_running(batch_id: int, running: Running | None) -> None:
+    """Raises RangesError unless this micro-batch is the one that is running."""
     if running is None:
         raise RangesError(
             f"ranges({batch_id}) was called outside of a micro-batch: call it in the function that foreachBatch calls, in the "
@@ -120,6 +136,12 @@ def ranges_of(handed: HandedBatch | None, group: str, batch_id: int, running: Ru
             f"ranges({batch_id}) was called while micro-batch {running.batch_id} is running: pass the batch id that "
             "foreachBatch was called with"
         )
+
+
+def ranges_of(handed: HandedBatch | None, group: str, batch_id: int, running: Running | None) -> BatchRanges:
+    """The ranges of micro-batch `batch_id`, which must be the one that is running. Raises RangesError."""
+    _check_running(batch_id, running)
+    assert running is not None
     if handed is None:
         raise RangesError(
             f"nothing of this ConsumerGroup is being read, so that micro-batch {batch_id} has no ranges of it: ranges() is for "

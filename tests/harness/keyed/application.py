@@ -2,8 +2,8 @@
 
 The arguments are a folder for Delta tables and two topics, `clicks` and `views`. In a group cell c has the query number c mod 4
 of QUERIES. Without a group the same four read all partitions that would be in those cells, once, with Trigger.AvailableNow,
-from the broker that is the fourth argument. Each writes a table of its own, with the micro-batch's number as Delta's
-transaction: in a cell it goes on where it moves to. A group's tables are in a folder for each generation of its state. In the
+from the broker that is the fourth argument. Each writes a table of its own: in a group by shardherd's sink, otherwise with
+the micro-batch's number as Delta's transaction. A group's tables are in a folder for each generation of its state. In the
 folder above, `fail-<cell>` makes the cell's micro-batches fail while it exists, and `history` has a line for each that was
 written. With TEST_AVAILABLE_NOW a group's application ends when all has been read.
 
@@ -117,8 +117,10 @@ def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
         name, query = list(QUERIES.items())[cell.number % len(QUERIES)]
         generation = cell.id.split("/")[-2]
         table = folder / generation / name
-        leave_out = ["shard", "offset"]
-        store = sinks.delta(str(table), leave_out=leave_out) if query is firsts else once(table, f"{name}/{cell.number}")
+        if query is firsts:
+            store = sinks.delta(str(table), leave_out=["shard", "offset"])
+        else:
+            store = sinks.delta(str(table), cell=cell)
 
         def write(batch: DataFrame, batch_id: int) -> None:
             if (folder.parent / f"fail-{cell.number}").exists():

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.broker import Broker
 from tests.harness.cluster import Tell
-from tests.harness.keyed.schedule import schedule
+from tests.harness.keyed.schedule import Step, schedule
 from tests.harness.long import long
 from tests.integration.local.keyed import Keyed, KeyedHerd
 from tests.simulation import seeds
@@ -59,6 +59,29 @@ def test_cells_write_what_one_query_writes_whatever_happens_to_the_group(keyed: 
 @pytest.mark.parametrize("number", range(SCHEDULES))
 def test_cells_write_what_one_query_writes_after_any_schedule(keyed: Keyed, tell: Tell, number: int) -> None:
     rows_are_those_of_one_query(keyed, random.SystemRandom().randrange(seeds.MOST), 3, tell)
+
+
+@long
+@pytest.mark.timeout(900)
+def test_a_rollout_replaces_every_pod_and_the_cells_go_on_with_their_state(keyed: Keyed) -> None:
+    group = keyed.group
+
+    def roll_out(_: Step) -> None:
+        keyed.settle()
+        before = uids(group)
+        group.apply(group.manifest(keyed.records, 2, COLOUR="blue"))
+        keyed.records.write_round()
+        group.until("both pods are others", lambda: len(uids(group)) == 2 and not uids(group) & before)
+        keyed.settle()
+
+    keyed.rows_are_those_of_one_query(2, [Step("double", settled=True)], roll_out)
+
+    keyed.batch_ids_go_on()
+    assert len({each.incarnation for each in keyed.history()}) == 4, "each consumer has written, before and after"
+
+
+def uids(group: KeyedHerd) -> set[str]:
+    return {str(pod["metadata"]["uid"]) for pod in group.pods().values()}
 
 
 @long

@@ -1,7 +1,8 @@
 """Sinks that write each record once, for `foreachBatch` in a ConsumerGroup: `delta`, `kafka` and `postgresql`.
 
 All keep the position of every shard beside the rows, and change them together. Which records a micro-batch has they learn by
-`shardherd.spark.ranges`; with it you can make a sink of your own.
+`shardherd.spark.ranges`; with it you can make a sink of your own. What a query with keyed state gives is made of several
+records: with `cell=cell` in the function that `run_cells` calls, its rows are known by the cell and the micro-batch's id.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardherd.core.model.security import Security
+    from shardherd.spark.cells.build import Cell
     from shardherd.spark.sinks.delta_table import DeltaSink
     from shardherd.spark.sinks.kafka_topic import KafkaSink
     from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
@@ -26,6 +28,7 @@ def delta(
     name: str = "",
     storage_options: Mapping[str, str] | None = None,
     accept_gaps: bool = False,
+    cell: Cell | None = None,
 ) -> DeltaSink:
     """A sink that appends to a Delta table: `records.writeStream.foreachBatch(delta("s3://lake/clicks"))`.
 
@@ -41,11 +44,17 @@ def delta(
     writes nothing a second time, and RESTORE takes rows back but not the positions. Files that were written and not committed
     stay until VACUUM.
 
-    The DataFrame must have the source's columns `shard` and `offset` (of Kinesis `sequenceNumber`); `leave_out` names columns
-    that the table shall not have. A table that does not exist is made, with `partition_by`. Two DataFrames may go to one table
-    in a micro-batch if each sink has a `name` of its own. `storage_options` are deltalake's. With `accept_gaps` a micro-batch
-    may begin above the table's position, which is an error otherwise. It needs the extra `shardherd[delta]`, in executors too.
-    Raises SinkError.
+    **In a group with cells** rows of one record each are written as in any group. With `cell`, which `build(cell)` was
+    called with, the DataFrame may be the result of keyed state: an aggregation, a join, deduplication, transformWithState.
+    Each micro-batch of the cell is in the table once, in one commit with its number (application `<group
+    UID>/cell/<number>@<generation of the state>`), whoever runs the cell, and though two do for a moment. A reset with
+    `discardState: true` begins anew, and takes nothing back.
+
+    Without `cell` the DataFrame must have the source's columns `shard` and `offset` (of Kinesis `sequenceNumber`);
+    `leave_out` names columns that the table shall not have. A table that does not exist is made, with `partition_by`. Two
+    DataFrames may go to one table in a micro-batch if each sink has a `name` of its own. `storage_options` are deltalake's.
+    With `accept_gaps` a micro-batch may begin above the table's position, which is an error otherwise. It needs the extra
+    `shardherd[delta]`, in executors too. Raises SinkError.
     """
     from shardherd.spark.sinks.delta_table import DeltaSink
 
@@ -56,6 +65,7 @@ def delta(
         name=name,
         storage_options=dict(storage_options or {}),
         accept_gaps=accept_gaps,
+        cell=cell,
     )
 
 
@@ -68,6 +78,7 @@ def kafka(
     compression: str = "none",
     transaction_timeout: float = 300.0,
     accept_gaps: bool = False,
+    cell: Cell | None = None,
 ) -> KafkaSink:
     """A sink that writes records to a topic: `records.writeStream.foreachBatch(kafka("events"))`.
 
@@ -84,13 +95,19 @@ def kafka(
     records. A checkpoint that is forced back writes nothing a second time. Kafka forgets positions of shards that were not
     written for `offsets.retention.minutes`; then the group's checkpoint alone says where the shard goes on.
 
-    The DataFrame must have the source's columns `shard` and `offset`, and `value`; it may have `key`, `partition`, `headers`
-    and `timestamp`, and nothing else. A record goes to its partition, or its key's as Kafka's own clients place it. `options`
-    say where the topic is, as those of the source: `kafka.bootstrap.servers`, `kafka.security.protocol` and so on; without
-    them it is the group's own cluster. In another one a topic with the name and the partitions of the source's must be there.
-    `compression` is none, gzip, lz4 or zstd. After `transaction_timeout` seconds brokers abort what was begun and not ended.
-    With `accept_gaps` a micro-batch may begin above the sink's position, which is an error otherwise. What reads Kinesis has no
-    such positions, and is refused. Raises SinkError, KafkaSettingError.
+    **In a group with cells** rows of one record each are written as in any group. With `cell`, which `build(cell)` was
+    called with, the DataFrame may be the result of keyed state: an aggregation, a join, deduplication, transformWithState.
+    Each micro-batch of the cell is read once, its records in one transaction by one task, whoever runs the cell, and though
+    two do for a moment. A reset with `discardState: true` begins anew, and takes nothing back.
+
+    Without `cell` the DataFrame must have the source's columns `shard` and `offset`. It must have `value`, and may have
+    `key`, `partition`, `headers` and `timestamp`, and nothing else. A record goes to its partition, or its key's as Kafka's
+    own clients place it. `options` say where the topic is, as those of the source: `kafka.bootstrap.servers`,
+    `kafka.security.protocol` and so on; without them it is the group's own cluster. In another one a topic with the name
+    and the partitions of the source's must be there. `compression` is none, gzip, lz4 or zstd. After `transaction_timeout`
+    seconds brokers abort what was begun and not ended. With `accept_gaps` a micro-batch may begin above the sink's
+    position, which is an error otherwise. What reads Kinesis has no such positions, and is refused. Raises SinkError,
+    KafkaSettingError.
     """
     from shardherd.source.encoding.record_encoding import COMPRESSIONS
     from shardherd.spark.sinks.kafka_topic import KafkaSink
@@ -108,6 +125,7 @@ def kafka(
         compression=compression,
         transaction_timeout=transaction_timeout,
         accept_gaps=accept_gaps,
+        cell=cell,
     )
 
 
@@ -145,6 +163,7 @@ def postgresql(
     name: str = "",
     positions: str = "shardherd_positions",
     accept_gaps: bool = False,
+    cell: Cell | None = None,
 ) -> PostgreSQLSink:
     """A sink that inserts into a table of PostgreSQL: `records.writeStream.foreachBatch(postgresql("host=db", "clicks"))`.
 
@@ -160,13 +179,26 @@ def postgresql(
     be made of one record each. A checkpoint that is forced back writes nothing a second time. With a standby that is
     promoted, PostgreSQL's own `synchronous_commit` says what may be lost: rows and positions are lost together.
 
+    **In a group with cells** rows of one record each are written as in any group. With `cell`, which `build(cell)` was
+    called with, the DataFrame may be the result of keyed state: an aggregation, a join, deduplication, transformWithState.
+    Each micro-batch of the cell is in the table once, its rows in one transaction by one task, whoever runs the cell, and
+    though two do for a moment. A reset with `discardState: true` begins anew, and takes nothing back.
+
     `conninfo` is psycopg's, also for executors, which write. `table` must exist, `positions` is made; both may begin with a
-    schema's name, and are spelled as in the catalogue. The DataFrame must have the source's columns `shard` and `offset` (of
-    Kinesis `sequenceNumber`); `leave_out` names columns that the table does not have. Arrays, maps and structs are refused:
-    make texts of them. Two DataFrames may go to one table in a micro-batch if each sink has a `name` of its own. With
-    `accept_gaps` a micro-batch may begin above the sink's position, which is an error otherwise. It needs the extra
-    `shardherd[postgresql]`, in executors too. Raises SinkError.
+    schema's name, and are spelled as in the catalogue. Without `cell` the DataFrame must have the source's columns `shard`
+    and `offset` (of Kinesis `sequenceNumber`); `leave_out` names columns that the table does not have. Arrays, maps and
+    structs are refused: make texts of them. Two DataFrames may go to one table in a micro-batch if each sink has a `name`
+    of its own. With `accept_gaps` a micro-batch may begin above the sink's position, which is an error otherwise. It needs
+    the extra `shardherd[postgresql]`, in executors too. Raises SinkError.
     """
     from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
 
-    return PostgreSQLSink(conninfo, table, leave_out=tuple(leave_out), name=name, positions=positions, accept_gaps=accept_gaps)
+    return PostgreSQLSink(
+        conninfo,
+        table,
+        leave_out=tuple(leave_out),
+        name=name,
+        positions=positions,
+        accept_gaps=accept_gaps,
+        cell=cell,
+    )

@@ -45,13 +45,14 @@ class FileJob:
     partition_by: tuple[str, ...]
     ranges: Mapping[str, BatchRange]
     wanted: Mapping[str, Pending]
+    by_record: bool = True
 
 
 def write_files(batches: Iterable[pa.RecordBatch], job: FileJob) -> Iterator[pa.RecordBatch]:
     """Write the rows that the table does not have yet. Gives one row for each file, of `FILES`."""
     from deltalake.fs import DeltaStorageHandler
 
-    rows = Rows(job.ranges, job.wanted)
+    rows = Rows(job.ranges, job.wanted, by_record=job.by_record)
     files: dict[tuple[str | None, ...], _File] = {}
     storage: PyFileSystem | None = None
     for each in batches:

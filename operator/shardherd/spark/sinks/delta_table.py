@@ -38,6 +38,7 @@ from pyspark.sql.types import (
 
 from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.running_batch import BatchRanges
+from shardherd.spark.sinks.cell_results import shard_of, write_results
 from shardherd.spark.sinks.delta_files import FILES_DDL, FileJob, write_files
 from shardherd.spark.sinks.delta_positions import read, written
 from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
@@ -47,6 +48,8 @@ from shardherd.transactions.outcomes import ConflictError, Stored, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from shardherd.spark.cells.build import Cell
 
 PARTITION_TYPES: tuple[type[AtomicType], ...] = (
     StringType,
@@ -118,6 +121,7 @@ class DeltaSink:
     name: str = ""
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     accept_gaps: bool = False
+    cell: Cell | None = None
     writings: Writings = WRITINGS
     _opened: DeltaTable | None = field(default=None, repr=False)
 
@@ -125,7 +129,10 @@ class DeltaSink:
         """What foreachBatch calls."""
         from shardherd.spark import ranges
 
-        self.write(frame, ranges(batch_id))
+        if self.cell is None:
+            self.write(frame, ranges(batch_id))
+        else:
+            write_results(self.write, frame, self.cell, batch_id, shard_of(self.cell))
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
@@ -138,7 +145,7 @@ class DeltaSink:
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
-        stored = stored_columns(schema, self.leave_out, ranges)
+        stored = stored_columns(schema, self.leave_out, ranges, by_record=ranges.by_record)
         if strange := [each for each in stored.fields if not _has_type(each.dataType)]:
             raise refused(strange, "Delta has no such type: cast or drop them")
         table = self._open(stored)
@@ -209,6 +216,7 @@ class _Store:
             partitions,
             dict(self._ranges),
             dict(wanted),
+            self._ranges.by_record,
         )
         files = [NewFile(*each) for each in self._writer(job)]
         now = int(time.time() * 1000)

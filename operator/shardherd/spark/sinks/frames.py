@@ -36,16 +36,20 @@ def known_by(schema: StructType, shards: Collection[str]) -> str:
     return SEQUENCE_NUMBER if SEQUENCE_NUMBER in schema.names and OFFSET not in schema.names else OFFSET
 
 
-def stored_columns(schema: StructType, leave_out: Collection[str], shards: Collection[str]) -> StructType:
+def stored_columns(
+    schema: StructType, leave_out: Collection[str], shards: Collection[str], *, by_record: bool = True
+) -> StructType:
     """The columns that are written. Raises ColumnsError if one is missing by which rows are known, or is there twice."""
     names = [field.name for field in schema.fields]
     number = known_by(schema, shards)
-    for name, wanted in ((SHARD, StringType()), (number, LongType() if number == OFFSET else StringType())):
+    marks = ((SHARD, StringType()), (number, LongType() if number == OFFSET else StringType()))
+    for name, wanted in marks if by_record else ():
         if name not in names:
             raise ColumnsError(
                 f"the DataFrame has no column {name!r}, by which this sink knows which rows it has already: keep the source's "
                 f"columns shard and {number} (.select('shard', '{number}', ...)), and name them in leave_out=[...] if the "
-                "table shall not have them. Rows of several records, like those of groupBy, cannot be written by this sink"
+                "table shall not have them. Rows of several records, like those of groupBy, are known by their cell: give the "
+                "sink cell=cell in the function that run_cells calls"
             )
         found = schema[name].dataType
         if found != wanted:

@@ -51,11 +51,12 @@ class WriteJob:
     columns: tuple[str, ...]
     ranges: Mapping[str, BatchRange]
     wanted: Mapping[str, Pending]
+    by_record: bool = True
 
 
 def write_records(batches: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
     """Write the rows that the output does not have yet. Gives one row for each shard of which there were some, of `WRITTEN`."""
-    rows = Rows(job.ranges, job.wanted)
+    rows = Rows(job.ranges, job.wanted, by_record=job.by_record)
     writing = _Writing(connection(job.bootstrap_servers, job.security), job)
     conflict = ""
     try:
@@ -109,7 +110,7 @@ class _Writing:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Rows to write; some are sent, while others may still be on their way."""
-        parts = dict(_by_shard(batch))
+        parts = dict(_by_shard(batch) if self._job.by_record else ((shard, batch) for shard in self._job.ranges))
         for shard in parts.keys() - self._shards.keys():
             self._shards[shard] = _Shard(self._kafka.begin_open(self._job.output, ShardId(shard)))
         for shard, part in parts.items():

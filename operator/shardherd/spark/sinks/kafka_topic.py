@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
 from shardherd.spark.running_batch import BatchRanges
+from shardherd.spark.sinks.cell_results import write_results
 from shardherd.spark.sinks.exactly_once import TRIES, WRITINGS, Writings
 from shardherd.spark.sinks.frames import ColumnsError, known_by, stored_columns
 from shardherd.spark.sinks.kafka_rows import WRITTEN_DDL, WriteJob, all_of, opened, write_records
@@ -39,6 +40,8 @@ from shardherd.transactions.topics import check_topic, connection, partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from shardherd.spark.cells.build import Cell
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,7 @@ class KafkaSink:
     compression: str = "none"
     transaction_timeout: float = 300.0
     accept_gaps: bool = False
+    cell: Cell | None = None
     writings: Writings = WRITINGS
     _looked: bool = field(default=False, repr=False)
 
@@ -82,7 +86,10 @@ class KafkaSink:
         """What foreachBatch calls."""
         from shardherd.spark import ranges
 
-        self.write(frame, ranges(batch_id))
+        if self.cell is None:
+            self.write(frame, ranges(batch_id))
+        else:
+            write_results(self.write, frame, self.cell, batch_id, ShardId(f"{self.topic}/0"))
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
@@ -92,22 +99,26 @@ class KafkaSink:
         """As `write`, with the rows and the types that `writer` knows."""
         if known_by(schema, ranges) == SEQUENCE_NUMBER:
             raise SinkError(OF_KINESIS)
-        columns = record_columns(schema)
+        columns = record_columns(schema, by_record=ranges.by_record)
         if not ranges:
             return
         servers, security = self.access()
         kafka = connection(servers, security)
         partitions = self._look(kafka, ranges)
         output = Output(self.topic, self.output_group(ranges), self.transaction_timeout, ranges.topic_ids)
-        job = WriteJob(servers, security, output, partitions, self.compression, columns, dict(ranges), {})
+        job = WriteJob(servers, security, output, partitions, self.compression, columns, dict(ranges), {}, ranges.by_record)
         about = f"the topic {self.topic}" + (f" by the sink {self.name!r}" if self.name else "")
         # Whose positions are the same is the same sink, though the topics differ: `a.b` is also `a` with the name b.
         key = f"{','.join(sorted(servers.split(',')))} {output.group}"
         self.writings.write(about, _Store(kafka, job, writer, ranges), ranges, accept_gaps=self.accept_gaps, key=key)
 
     def output_group(self, ranges: BatchRanges) -> str:
-        """The Kafka group whose offsets are this sink's positions."""
-        return self.group_id or ".".join(filter(None, ("shardherd", ranges.group, self.topic, self.name)))
+        """The Kafka group whose offsets are this sink's positions; of a cell's results one for each cell's state."""
+        found = self.group_id or ".".join(filter(None, ("shardherd", ranges.group, self.topic, self.name)))
+        if self.cell is None:
+            return found
+        generation, number = self.cell.id.rsplit("/", 2)[1:]
+        return f"{found}.cell-{number}.{generation}"
 
     def _look(self, kafka: Transactions, ranges: BatchRanges) -> int:
         """How many partitions the topic has; and, the first time, what is wrong with it and with those of the source."""
@@ -163,6 +174,7 @@ class _Store:
             self._job.columns,
             self._job.ranges,
             dict(wanted),
+            self._job.by_record,
         )
         # No row was made of their records, but they are done with.
         empty = without_rows(self._writer(job), wanted, job.output.topic)
@@ -175,10 +187,10 @@ class _Store:
         all_of(commits)
 
 
-def record_columns(schema: StructType) -> tuple[str, ...]:
+def record_columns(schema: StructType, *, by_record: bool = True) -> tuple[str, ...]:
     """The columns that make a record. Raises ColumnsError."""
-    stored_columns(schema, (), ())
-    names = [name for name in schema.names if name not in (SHARD, OFFSET)]
+    stored_columns(schema, (), (), by_record=by_record)
+    names = [name for name in schema.names if not by_record or name not in (SHARD, OFFSET)]
     if "value" not in names:
         raise ColumnsError(
             "the DataFrame has no column 'value', which a record of Kafka is made of: make one, for example by "

@@ -19,6 +19,10 @@ from shardherd.transactions.outcomes import SinkError, Stored
 class GapError(SinkError):
     """The micro-batch begins above the sink's position: records between the two would be missing."""
 
+    def __init__(self, said: str, position: int) -> None:
+        super().__init__(said)
+        self.position = position
+
 
 class StaleWriterError(SinkError):
     """A consumer with a newer grant of the shard has written already: this one must not."""
@@ -64,7 +68,8 @@ def pending(ranges: Mapping[str, BatchRange], stored: Mapping[str, Stored], *, a
                 f"the sink has shard {shard} up to offset {has.position}, and this micro-batch begins at {each.start}: "
                 f"{missing}. If the sink was restored from a copy, force the "
                 f"group's checkpoint of the shard back to {has.position}; if a checkpoint was forced ahead on purpose, start "
-                "the application once with accept_gaps=True"
+                "the application once with accept_gaps=True",
+                has.position,
             )
         start = max(each.start, has.position)
         found[shard] = Pending(start, each.stop, each.epoch, has.position)

@@ -56,6 +56,7 @@ class CopyJob:
     columns: tuple[str, ...]
     ranges: Mapping[str, BatchRange]
     wanted: Mapping[str, Pending]
+    by_record: bool = True
 
 
 def connected(conninfo: str) -> psycopg.Connection[tuple[Any, ...]]:
@@ -103,7 +104,7 @@ def move(cursor: psycopg.Cursor[Any], job: CopyJob, shards: Iterable[str]) -> bo
 
 def copy_rows(batches: Iterable[pa.RecordBatch], job: CopyJob) -> Iterator[pa.RecordBatch]:
     """Write the rows that the table does not have yet. Gives one row for each shard of which there were some, of `WRITTEN`."""
-    rows = Rows(job.ranges, job.wanted)
+    rows = Rows(job.ranges, job.wanted, by_record=job.by_record)
     fresh = (batch for batch in map(rows.of_batch, batches) if batch.num_rows)
     first = next(fresh, None)
     if first is None:

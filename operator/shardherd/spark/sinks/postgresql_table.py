@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from shardherd.spark.running_batch import BatchRanges
+from shardherd.spark.sinks.cell_results import shard_of, write_results
 from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
 from shardherd.spark.sinks.frames import ColumnsError, known_by, refused, stored_columns
 from shardherd.spark.sinks.positions import Pending
@@ -41,6 +42,8 @@ from shardherd.transactions.outcomes import ConflictError, Stored, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from shardherd.spark.cells.build import Cell
 
 TYPES: tuple[type[DataType], ...] = (
     BinaryType,
@@ -85,6 +88,7 @@ class PostgreSQLSink:
     name: str = ""
     positions: str = "shardherd_positions"
     accept_gaps: bool = False
+    cell: Cell | None = None
     writings: Writings = WRITINGS
     _looked: bool = field(default=False, repr=False)
     _whole: bool = field(default=False, repr=False)
@@ -94,7 +98,10 @@ class PostgreSQLSink:
         """What foreachBatch calls."""
         from shardherd.spark import ranges
 
-        self.write(frame, ranges(batch_id))
+        if self.cell is None:
+            self.write(frame, ranges(batch_id))
+        else:
+            write_results(self.write, frame, self.cell, batch_id, shard_of(self.cell))
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
@@ -102,7 +109,7 @@ class PostgreSQLSink:
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
-        stored = stored_columns(schema, self.leave_out, ranges)
+        stored = stored_columns(schema, self.leave_out, ranges, by_record=ranges.by_record)
         if strange := [each for each in stored.fields if not isinstance(each.dataType, TYPES)]:
             raise refused(strange, "this sink has no way to write such a type: make a text of it (to_json), or drop it")
         if not self._looked:
@@ -210,5 +217,14 @@ class _Store:
         ranges = self._ranges
         keys = {shard: ranges.key(shard) for shard in ranges}
         return CopyJob(
-            sink.conninfo, sink.table, sink.positions, sink.sink, ranges.group, keys, self._columns, dict(ranges), dict(wanted)
+            sink.conninfo,
+            sink.table,
+            sink.positions,
+            sink.sink,
+            ranges.group,
+            keys,
+            self._columns,
+            dict(ranges),
+            dict(wanted),
+            ranges.by_record,
         )

@@ -37,10 +37,11 @@ def number_of(shards: Iterable[str]) -> str:
 
 
 class Rows:
-    """Chooses the rows of one task, and remembers of which shards it chose some."""
+    """Chooses the rows of one task, and remembers of which shards it chose some. Those of a cell are one whole."""
 
-    def __init__(self, ranges: Mapping[str, BatchRange], wanted: Mapping[str, Pending]) -> None:
+    def __init__(self, ranges: Mapping[str, BatchRange], wanted: Mapping[str, Pending], *, by_record: bool = True) -> None:
         self._ranges = ranges
+        self._by_record = by_record
         self._number = number_of(ranges)
         # Of a shard that is there as a whole, nothing is at or above its end.
         self._start = {shard: wanted[shard].start if shard in wanted else each.stop for shard, each in ranges.items()}
@@ -49,6 +50,9 @@ class Rows:
     def of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are still to be written, with all their columns. Raises StrangeRowsError."""
         if not batch.num_rows:
+            return batch
+        if not self._by_record:
+            self.seen.update(self._ranges)
             return batch
         shards = batch.column(SHARD).dictionary_encode()
         names: list[Any] = shards.dictionary.to_pylist()
