@@ -41,7 +41,7 @@ from shardherd.core.group import (
 from shardherd.core.model import requests
 from shardherd.core.model.gauges import Stage
 from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
-from tests.simulation import bugs_of_kinesis, bugs_of_outputs, bugs_of_workers, network
+from tests.simulation import bugs_of_growth, bugs_of_kinesis, bugs_of_outputs, bugs_of_workers, network
 
 Patch = tuple[Any, str, Any]
 
@@ -606,6 +606,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "above high gives all at once": _all_is_given_away_at_once,
     **bugs_of_workers.BUGS,
     **bugs_of_kinesis.BUGS,
+    **bugs_of_growth.BUGS,
     **bugs_of_outputs.BUGS,
 }
 

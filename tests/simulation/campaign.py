@@ -28,9 +28,9 @@ from types import MappingProxyType
 from typing import Any
 
 from shardherd.core.group import fsm, grants
-from tests.simulation import bugs_of_kinesis, bugs_of_outputs, bugs_of_workers
+from tests.simulation import bugs_of_growth, bugs_of_kinesis, bugs_of_outputs, bugs_of_workers
 from tests.simulation.bugs import DIRECTED, planted
-from tests.simulation.plan import FAULTS, Plan, plan, with_kinesis, with_workers
+from tests.simulation.plan import FAULTS, Plan, plan, with_growth, with_kinesis, with_workers
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,6 +154,8 @@ def planned(seed: int, bug: str | None = None) -> Plan:
         return with_workers(plan(seed))
     if bug in bugs_of_kinesis.BUGS:
         return with_kinesis(plan(seed))
+    if bug in bugs_of_growth.BUGS:
+        return with_growth(plan(seed))
     if bug in bugs_of_outputs.BUGS:
         return with_workers(plan(seed), outputs=True)
     return directed(DIRECTED[bug], seed) if bug in DIRECTED else plan(seed)
@@ -171,6 +173,7 @@ def _run(world: World, seed: int, report: Report) -> None:
     report.counts["messages delivered"] += world.network.delivered
     report.counts["schedules over HTTP"] += world.plan.over_http
     report.counts["schedules of a stream of Kinesis"] += world.plan.kinesis
+    report.counts["schedules of a topic that grows"] += world.plan.grows
     report.counts["schedules with clocks that drift"] += world.plan.drift > 0
     report.fewest_faults = min(report.fewest_faults, world.began)
     report.fewest_deliveries = min(report.fewest_deliveries, world.network.delivered)

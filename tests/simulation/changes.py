@@ -11,7 +11,8 @@ from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardState
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
 from tests.simulation.history import applying
-from tests.simulation.history_entries import Shard
+from tests.simulation.history_entries import Grown, Shard
+from tests.simulation.plan import SETTLE
 
 if TYPE_CHECKING:
     from tests.simulation.consumer import ConsumerRun
@@ -210,6 +211,40 @@ def add_shards(world: World) -> bool:
     if len(world.history.shards) > 34 or world.plan.kinesis:
         return False  # a stream of Kinesis gets shards from others only
     _perhaps_in_a_rebalance(world, add)
+    return True
+
+
+def grow_topic(world: World) -> bool:
+    """The topic gets twice as many shards; producers notice that one after the other, within the time that users declare."""
+
+    def grow(left: int) -> None:
+        shards, stored, rng = world.history.shards, world.history.stored, world.rng
+        if world.healed or 2 * len(shards) > 34:
+            return
+        if stored is None or not shards.keys() <= stored.shards.keys():
+            # A group that never saw the smaller topic waits for nothing.
+            if left:
+                world.timeline.after(10.0, grow, left - 1)
+            return
+        before = [*shards]
+        _note_rebalance(world, "a topic grew")
+        grown = Grown(len(before), 2 * len(before), world.time + SETTLE * rng.choice((0.0, rng.random(), 0.95)))
+        world.history.grown.append(grown)
+        for number in range(grown.before, grown.after):
+            name = world.source.name(number)
+            world.source.add(name)
+            shards[name].end += rng.randint(0, 40)
+        world.say(f"the topic grows to {grown.after} shards, and all producers have noticed at {grown.noticed:.3f}")
+        world.history.counts["growths of a topic"] += 1
+
+        def noticed() -> None:
+            for name in before:
+                shards[name].end += rng.choice((0, 10, 60))
+            grown.ends = {name: shards[name].end for name in before}
+
+        world.timeline.at(grown.noticed, None, noticed)
+
+    grow(20)
     return True
 
 

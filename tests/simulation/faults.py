@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import changes, changes_of_topics, days, faults_of_processes, faults_of_servers, regroup
 from tests.simulation.network import Weather
-from tests.simulation.plan import RESET, RESTARTS, SHUTDOWN
+from tests.simulation.plan import GROWS, RESET, RESTARTS, SHUTDOWN
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -120,6 +120,7 @@ _KINDS: dict[str, Fault] = {
     "order changes": changes.drop_order,
     "assignor changes": changes.change_assignor,
     RESET: changes.reset_positions,
+    GROWS: changes.grow_topic,
     RESTARTS: days.restart_operators,
     SHUTDOWN: days.shut_down,
 }

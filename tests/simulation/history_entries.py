@@ -55,6 +55,20 @@ class Written:
 
 
 @dataclass
+class Grown:
+    """A growth of the topic from `before` shards to `after`, which all producers have noticed at `noticed`.
+
+    A producer that has not noticed goes on writing to the shards that were there. `ends` are theirs at that time, once it has
+    come: what is written to them later is of no key that has moved to a new one.
+    """
+
+    before: int
+    after: int
+    noticed: float
+    ends: dict[ShardId, Offset] | None = None
+
+
+@dataclass
 class Shard:
     """One shard of the source, what is durable of it, and what the sink has of it."""
 

@@ -41,7 +41,7 @@ from shardherd.core.model.nouns import (
 from shardherd.worker.crew import CancelledInCrewError
 from tests.simulation.filling import FLOOD, HIGH, LOW, RECOVERY, Reported
 from tests.simulation.history import HELD, History, applying
-from tests.simulation.history_entries import BrokenError, ProgramError
+from tests.simulation.history_entries import BrokenError, Grown, ProgramError
 
 if TYPE_CHECKING:
     from tests.simulation.operator import OperatorRun
@@ -146,6 +146,8 @@ class Judge(History):
     """How full consumers have said that they are."""
     rebalanced_at: dict[str, float] = field(default_factory=dict)
     """When each coordinator told of a rebalance last."""
+    grown: list[Grown] = field(default_factory=list)
+    """How the topic grew, if users want order kept over that."""
 
     # What users and processes do.
 
@@ -617,7 +619,9 @@ class Judge(History):
         return any(row is not None and row.state is not ShardState.OVER for row in rows)
 
     def _must_wait(self, shard: ShardId, ownership: Ownership) -> bool:
-        """The same but for ancestors that are gone: nothing of them can be read any more."""
+        """The same but for ancestors that are gone: nothing of them can be read any more. And over growth, see `_overtakes`."""
+        if self._overtakes(shard):
+            return True
         rows = (ownership.shards.get(ancestor) for ancestor in self._ancestors(shard))
         return any(
             row is not None and row.state is not ShardState.OVER and not self.sightings.misses(self.writer, row.shard)
@@ -625,11 +629,26 @@ class Judge(History):
         )
 
     def _may_wait(self, shard: ShardId, ownership: Ownership) -> bool:
-        """Whether an ancestor is not read to its end, or is one of which nobody could know yet how far it reaches."""
+        """Whether an ancestor is not read to its end, or is one of which nobody could know yet how far it reaches.
+
+        Over growth a shard may wait longer than it must: as long as the coordinator keeps in mind that the topic grew.
+        """
+        if any(each.keeps and split(shard)[1] >= each.before for each in ownership.group.growths):
+            return True
         unknown = (ancestor for ancestor in self._ancestors(shard) if ancestor not in ownership.shards)
         return self._behind(shard, ownership) or any(
             self.sightings.unlooked_within(self.loss_limit, self.writer, each, self.now) for each in unknown
         )
+
+    def _overtakes(self, shard: ShardId) -> bool:
+        """Whether records could be read of it before earlier ones of their keys, which were written to the shards before it."""
+        topic, number = split(shard)
+        while (grown := next((each for each in self.grown if each.before <= number < each.after), None)) is not None:
+            number %= grown.before
+            parent = ShardId(f"{topic}/{number}")
+            if grown.ends is None or (self.shards[parent].highest or 0) < grown.ends[parent]:
+                return True
+        return False
 
     # The long poll.
 

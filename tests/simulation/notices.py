@@ -19,6 +19,7 @@ PLAIN = frozenset(
         "BelowLow",
         "ConsumerJoined",
         "ConsumerLeft",
+        "CutoverTaken",
         "OwnershipRebuilt",
         "Rebalanced",
         "ResetPlanned",
@@ -26,6 +27,7 @@ PLAIN = frozenset(
         "ShardOver",
         "ShardsAppeared",
         "ShardsForgotten",
+        "ShardsWait",
         "SourceReachable",
     }
 )
@@ -47,6 +49,7 @@ CAUSES = frozenset(
         "ConsumerJoined",
         "ConsumerLeft",
         "ConsumerNotReady",
+        "CutoverReached",
         "OwnershipRebuilt",
         "ProgressTimeout",
         "ReleaseTimeout",

@@ -56,6 +56,15 @@ KINESIS_SHARE = 0.08
 KINESIS = "kinesis 12267"
 """By this word no seed that was kept has one, so that it means what it meant."""
 
+GROWTH_SHARE = 0.03
+"""The part of all schedules in which an ordered group's topic grows by multiples, and its order is kept."""
+
+GROWTH = "growth 8"
+"""By this word no seed that was kept has any, so that it means what it meant."""
+
+SETTLE = 60.0
+"""Seconds after which every producer has noticed that a topic grew, as such a group declares."""
+
 FAULTS = (
     "consumer crashes",
     "consumer crashes at an await",
@@ -105,6 +114,26 @@ SHUTDOWN = "all is shut down for days"
 DAYS = (RESTARTS, SHUTDOWN)
 """What happens in schedules of days only."""
 
+ELSEWHERE = frozenset(
+    {
+        "shards vanish",
+        "all shards vanish",
+        "topics are made anew",
+        "shard splits",
+        "shards merge",
+        "shard closes",
+        "shards appear",
+        "group is deleted and made again",
+        "position is set by force",
+        "offsets are deleted",
+        "an older ownership is put back",
+    }
+)
+"""What does not happen while a topic grows by multiples: topics are as they were, and users do not undo what was read."""
+
+GROWS = "topic grows by a multiple"
+"""What users do in some schedules only."""
+
 CHANGES = ("scale out", "scale in", "pod is drained", "group is paused", "order changes", "assignor changes")
 """What users do; no faults, but they meet them."""
 
@@ -138,6 +167,13 @@ class Plan:
     """Every so-manieth consumer is a worker; 0: none is."""
     outputs: bool = False
     """Whether the workers send records to outputs."""
+    grows: bool = False
+    """Whether the topic grows by multiples, and new shards wait for those whose keys they take."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The faults that can happen."""
+        return tuple(kind for kind in FAULTS if kind not in ELSEWHERE) if self.grows else FAULTS
 
     @property
     def kinesis(self) -> bool:
@@ -165,6 +201,13 @@ class Plan:
 
 def plan(seed: int) -> Plan:
     """The schedule of a seed: always the same."""
+    drawn = _plan(seed)
+    plainly = drawn.time_scale == 1.0 and not (drawn.workers or drawn.kinesis or drawn.spec.settings.cells)
+    grows = plainly and random.Random(f"{seed} {GROWTH}").random() < GROWTH_SHARE
+    return with_growth(drawn) if grows else drawn
+
+
+def _plan(seed: int) -> Plan:
     rng = random.Random(seed)
     long = rng.random() < LONG_SHARE
     time_scale, chaos = (SLOW, DAY * rng.uniform(8.0, 10.5)) if long else (1.0, CHAOS)
@@ -245,6 +288,35 @@ def with_kinesis(drawn: Plan) -> Plan:
     """The same schedule, whose source is a stream of Kinesis."""
     settings = replace(drawn.spec.settings, cells=0)
     return replace(drawn, spec=replace(drawn.spec, source=SOURCE, settings=settings), workers=0)
+
+
+def with_growth(drawn: Plan) -> Plan:
+    """The same schedule, whose topic grows by multiples, with an ordered group; unless it takes days."""
+    if drawn.time_scale != 1.0:
+        return drawn
+    rng = random.Random(f"{drawn.seed} grows")
+    settings = replace(
+        drawn.spec.settings,
+        ordered=True,
+        session_timeout=6.0 * drawn.spec.settings.heartbeat_interval,
+        cells=0,
+        growth_cutover=GrowthCutover.AFTER_SETTLE,
+        growth_settle=SETTLE,
+    )
+    kinds = [kind for kind in FAULTS if kind not in ELSEWHERE]
+    kept = [(when, rng.choice(kinds) if kind in ELSEWHERE else kind) for when, kind in drawn.steps]
+    steps = [each for each in kept if each[1] not in (RESET, "order changes")]
+    first = rng.uniform(60.0, 240.0)
+    steps.append((first, GROWS))
+    if rng.random() < 0.6:
+        # Mostly so soon that what is new waits yet.
+        steps.append((first + rng.choice((rng.uniform(5.0, 60.0), rng.uniform(5.0, 60.0), rng.uniform(60.0, 240.0))), GROWS))
+    if rng.random() < 0.5:
+        steps.append((first + rng.uniform(2.0, SETTLE), "operator crashes"))
+    spec = replace(drawn.spec, source=TOPIC, settings=settings)
+    return replace(
+        drawn, spec=spec, shards=rng.choice((2, 3, 4, 8)), workers=0, outputs=False, steps=tuple(sorted(steps)), grows=True
+    )
 
 
 def _workers(seed: int) -> int:

@@ -62,6 +62,8 @@ def _bound(world: World) -> float:
         + settings.heartbeat_interval
         + (settings.session_timeout if world.history.counts["ownerships lost"] else 0.0)
         + RESTARTS * world.plan.time_scale
+        # A coordinator that took over waits anew, and what is waited for has to be read first.
+        + ((2 * settings.growth_settle + CONSUMING) if world.history.grown else 0.0)
     )
 
 

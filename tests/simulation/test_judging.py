@@ -46,7 +46,7 @@ from shardherd.core.model.nouns import (
 from tests.builders import restore, spec
 from tests.simulation import changes, days, notices, resting
 from tests.simulation.faults import reset_lost
-from tests.simulation.history_entries import BrokenError, Run, Shard
+from tests.simulation.history_entries import BrokenError, Grown, Run, Shard
 from tests.simulation.judging import Judge, listening
 from tests.simulation.plan import plan
 from tests.simulation.servers import Kafka
@@ -979,6 +979,48 @@ def test_a_shard_need_not_wait_for_an_ancestor_that_is_gone_from_the_source() ->
     another.sightings.looked("operator-0", (ShardInfo(T1, 0, 10),), another.timeline.now)
     with pytest.raises(BrokenError, match="was woken before its ancestors"):
         another.store(woken, LEADER)
+
+
+T2 = ShardId("t/2")
+GREW_TWICE = [Grown(1, 2, 990.0, {T0: 20}), Grown(2, 4, 995.0, {T0: 20, T1: 30})]
+KEEPS = (Growth("t", 1, 2, (), True), Growth("t", 2, 4, (), True))
+
+
+def over_growth(grown: list[Grown], **read_to: int) -> Judge:
+    """A judge of a topic that grew so, of which t/2 is about to be woken; and how far the others are read."""
+    judge = judging(FREE, FREE._replace(shard=T1), FREE._replace(shard=T2, state=ShardState.WAIT, started=False), ordered=True)
+    judge.shards.setdefault(T2, Shard(T2, end=10))
+    judge.grown = grown
+    for name, offset in read_to.items():
+        judge.shards[ShardId(f"t/{name[-1]}")].highest = offset
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("grown", "read_to"),
+    [
+        ([Grown(2, 4, 1_010.0)], {"t0": 500}),
+        ([Grown(2, 4, 995.0, {T0: 20, T1: 30})], {"t0": 19}),
+        ([Grown(1, 2, 990.0, {T0: 20}), Grown(2, 4, 995.0, {T0: 25, T1: 30})], {"t0": 24, "t1": 30}),
+    ],
+    ids=["not all producers have noticed", "what was written before is not read", "nor that of the growth before it"],
+)
+def test_it_sees_a_shard_that_overtakes_the_one_whose_keys_it_got(grown: list[Grown], read_to: dict[str, int]) -> None:
+    woken = FREE._replace(shard=T2, started=False)
+    with pytest.raises(BrokenError, match="t/2 was woken before its ancestors"):
+        over_growth(grown, **read_to).store(owned(FREE, FREE._replace(shard=T1), woken, revision=7), LEADER)
+
+
+def test_a_shard_that_a_topic_got_when_it_grew_is_woken_once_what_was_before_is_read() -> None:
+    judge = over_growth(GREW_TWICE, t0=20, t1=0)
+    judge.store(owned(FREE, FREE._replace(shard=T1), FREE._replace(shard=T2, started=False), revision=7), LEADER)
+
+
+def test_a_shard_may_wait_for_as_long_as_the_coordinator_knows_that_its_topic_grew() -> None:
+    waits = FREE._replace(shard=T2, state=ShardState.WAIT, started=False)
+    over_growth(GREW_TWICE, t0=20).store(owned(FREE, FREE._replace(shard=T1), waits, revision=7, growths=KEEPS), LEADER)
+    with pytest.raises(BrokenError, match="waits, and every ancestor is read to its end"):
+        over_growth(GREW_TWICE, t0=20).store(owned(FREE, FREE._replace(shard=T1), waits, revision=7), LEADER)
 
 
 def test_a_shard_may_wait_for_an_ancestor_that_is_there_and_that_nobody_could_look_at_yet() -> None:

@@ -42,7 +42,7 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
-from tests.simulation import ahead, bugs_of_kinesis, bugs_of_outputs, bugs_of_workers, campaign, seeds
+from tests.simulation import ahead, bugs_of_growth, bugs_of_kinesis, bugs_of_outputs, bugs_of_workers, campaign, seeds
 from tests.simulation.bugs import BUGS, DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import ConsumerRun, Leaving
@@ -50,7 +50,7 @@ from tests.simulation.exhaustive import explore
 from tests.simulation.history import History
 from tests.simulation.history_entries import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.judging import SPEC_KNOWN
-from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
+from tests.simulation.plan import CHANGES, DAY, DAYS, ELSEWHERE, FAULTS, GROWS, RESET, plan
 from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.sizes import BUG_SEEDS, SCHEDULES
 from tests.simulation.virtual import Timeline
@@ -92,6 +92,10 @@ HAPPENS = (
     "tasks of executors that outlived their driver",
     "records written by plain consumers",
     "schedules of a stream of Kinesis",
+    "schedules of a topic that grows",
+    "growths of a topic",
+    "event ShardsWait",
+    "event CutoverTaken",
     "conflicts of positions",
     "records written by workers",
     "shards of workers revoked",
@@ -266,13 +270,13 @@ def test_a_run_prints_the_start_that_it_drew() -> None:
 
 def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
     plans = [plan(seed) for seed in range(2000)]
-    sizes = {each.shards for each in plans}
+    sizes = {each.shards for each in plans if not each.grows}
     assert {each.consumers for each in plans} == {2, 3, 4, 5}
     assert (min(sizes), max(sizes)) == (4, 32)
     assert {each.operators for each in plans} == {1, 2}
     assert {(each.spec.settings.ordered, each.drift > 0) for each in plans} == set(itertools.product([False, True], repeat=2))
     assert min(sum(kind in FAULTS for _, kind in each.steps) for each in plans) == 3
-    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, *DAYS, RESET}
+    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, *DAYS, RESET, GROWS}
     days = [each.chaos / DAY for each in plans if each.chaos > DAY]
     assert (20 < len(days) < 100, min(days) > 7.0) == (True, True)
     assert plans[7] == plan(7)
@@ -282,7 +286,7 @@ def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
 def test_every_planted_bug_is_found_within_a_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     found, known = ahead.bugs(), seeds.of_bugs()
     assert [name for name, shown in found.items() if shown is None] == []
-    assert len(found) >= 46 + 25 + 12
+    assert len(found) >= 46 + 25 + 12 + 5
     stale = [name for name, shown in found.items() if shown is not None and shown[0] != known.get(name)]
     with capsys.disabled():
         print(f"\n{len(found) - len(stale)} of {len(found)} planted bugs were shown by their seed in {seeds.BUGS.name}")
@@ -331,6 +335,16 @@ def test_a_search_for_a_bug_of_kinesis_reads_a_stream_and_no_seed_that_was_kept_
     kept = [*seeds.failed(), *(seed for bug, seed in seeds.of_bugs().items() if bug not in bugs_of_kinesis.BUGS)]
     assert [seed for seed in kept if plan(seed).kinesis] == []
     assert 40 < sum(plan(seed).kinesis for seed in range(1000)) < 90
+
+
+def test_a_search_for_a_bug_of_growth_has_a_topic_grow_and_no_seed_that_was_kept_does() -> None:
+    drawn = planned(0, "a grandparent forgotten")
+    assert (drawn.grows, drawn.spec.settings.ordered, plan(0).grows) == (True, True, False)
+    assert GROWS in {kind for _, kind in drawn.steps}
+    assert [kind for _, kind in drawn.steps if kind in ELSEWHERE] == []
+    kept = [*seeds.failed(), *(seed for bug, seed in seeds.of_bugs().items() if bug not in bugs_of_growth.BUGS)]
+    assert [seed for seed in kept if plan(seed).grows] == []
+    assert 10 < sum(plan(seed).grows for seed in range(1000)) < 45
 
 
 def test_one_seed_is_one_run() -> None:

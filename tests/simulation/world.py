@@ -157,7 +157,7 @@ class World:
             self.began += 1
         else:
             # There is nothing that it could happen to: another one takes its place.
-            self._step(self.rng.choice(FAULTS))
+            self._step(self.rng.choice(self.plan.kinds))
 
     def until(self, when: float) -> None:
         """Go on until then, looking for failures inside the processes."""
