@@ -5,7 +5,7 @@ of QUERIES. Without a group the same four read all partitions that would be in t
 from the broker that is the fourth argument. Each writes a table of its own: in a group by shardherd's sink, otherwise with
 the micro-batch's number as Delta's transaction. A group's tables are in a folder for each generation of its state. In the
 folder above, `fail-<cell>` makes the cell's micro-batches fail while it exists, and `history` has a line for each that was
-written. With TEST_AVAILABLE_NOW a group's application ends when all has been read.
+written, with the offsets that it had of each shard. With TEST_AVAILABLE_NOW a group's application ends when all has been read.
 
 A record's value is a number, and the event time is that many seconds after 1970. Every table comes out the same, whatever the
 micro-batches are, as long as no record is late.
@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from shardherd.spark import register, run_cells, session, sinks
+from shardherd.spark import ranges, register, run_cells, session, sinks
 from shardherd.spark.cells import forked
 from shardherd.spark.cells.build import Cell
 
@@ -127,7 +127,8 @@ def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
                 raise RuntimeError("told to fail")
             store(batch, batch_id)
             with (folder.parent / "history").open("a") as history:
-                history.write(json.dumps([*run, cell.number, batch_id]) + "\n")
+                found = {shard: [start, stop] for shard, (start, stop, _) in ranges(batch_id).items()}
+                history.write(json.dumps([*run, cell.number, batch_id, found]) + "\n")
 
         return query(lambda topic: cell.read(topics=[topics[topic]])).writeStream.foreachBatch(write)
 

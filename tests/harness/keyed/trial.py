@@ -29,6 +29,8 @@ class Written(NamedTuple):
     incarnation: str
     cell: int
     batch: int
+    ranges: dict[str, list[int]]
+    """Of each shard the first offset, and the one after the last."""
 
 
 def declared(records: Records, consumers: int, notes: str) -> dict[str, Any]:

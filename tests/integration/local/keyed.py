@@ -19,6 +19,8 @@ class KeyedHerd(Herd):
 
     def __init__(self, folder: Path, bootstrap: str, name: str) -> None:
         super().__init__(folder, bootstrap, name, shards=0)
+        self.settle: str | None = None
+        """How long an ordered group waits once a topic grew; None: it is not ordered."""
 
     # --- what a trial asks for -------------------------------------------------------------------------------------------
 
@@ -54,6 +56,9 @@ class KeyedHerd(Herd):
 
     def manifest(self, records: Records, consumers: int, more: dict[str, Any] | None = None, **environment: str) -> Path:
         spec = declared(records, consumers, "/notes")
+        if self.settle is not None:
+            spec |= {"ordered": True, "sessionTimeout": "15s"}
+            spec["source"]["kafka"]["growth"] = {"settle": self.settle}
         spec["application"]["env"] = [{"name": name, "value": value} for name, value in environment.items()]
         return self.declare(**spec, **(more or {}))
 

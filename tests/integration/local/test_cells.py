@@ -12,6 +12,7 @@ import pytest
 
 from tests.harness.broker import Broker
 from tests.harness.cluster import Tell
+from tests.harness.keyed.application import CELLS
 from tests.harness.keyed.schedule import Step, schedule
 from tests.harness.long import long
 from tests.integration.local.keyed import Keyed, KeyedHerd
@@ -78,6 +79,53 @@ def test_a_rollout_replaces_every_pod_and_the_cells_go_on_with_their_state(keyed
 
     keyed.batch_ids_go_on()
     assert len({each.incarnation for each in keyed.history()}) == 4, "each consumer has written, before and after"
+
+
+@long
+@pytest.mark.timeout(600)
+def test_an_ordered_group_keeps_its_order_and_its_state_while_its_topic_grows(keyed: Keyed) -> None:
+    group, records = keyed.group, keyed.records
+    group.settle = "5s"
+    keyed.begin(2)
+    records.write_round()
+    keyed.settle()
+    keyed.await_read(0)
+    fails = [group.notes / f"fail-{number}" for number in range(CELLS)]
+    for each in fails:
+        each.touch()
+    records.write_round()
+    before = records.ends(records.rounds - 1)
+
+    keyed.take(Step("double", settled=False))
+    records.write_round()
+    new = [f"{records.clicks}/{number}" for number in range(CELLS, 2 * CELLS)]
+    group.until("the new shards wait", lambda: waiting(group) == new)
+    group.kill_operator()
+    for each in fails:
+        each.unlink()
+    keyed.settle()
+    keyed.await_read(records.rounds - 1)
+    records.write_end()
+    running = keyed.one_query()
+    keyed.await_read(records.rounds - 1)
+    wanted = running.rows()
+    group.until("all rows are there", lambda: keyed.found() == wanted)
+    group.end()
+
+    assert keyed.found() == wanted
+    keyed.batch_ids_go_on()
+    read: dict[str, int] = {}
+    for written in keyed.history():
+        for shard, (_, stop) in written.ranges.items():
+            if shard in new and shard not in read:
+                parent = f"{records.clicks}/{new.index(shard)}"
+                assert read[parent] >= before[parent], f"{shard} was begun when {parent} was read to {read[parent]} only"
+            read[shard] = max(stop, read.get(shard, 0))
+    assert set(new) <= set(read)
+
+
+def waiting(group: KeyedHerd) -> list[str]:
+    return sorted(each["shard"] for each in group.shards() if each["state"] == "WAIT")
 
 
 def uids(group: KeyedHerd) -> set[str]:
