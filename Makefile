@@ -48,7 +48,7 @@ test: venv ## Everything: lint, types, all tests, end to end on a real node.
 
 .PHONY: test-long
 test-long: venv ## The tests that take long, and the others with many more examples (SHARDHERD_LONG=1).
-	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration tests/e2e
+	@SHARDHERD_LONG=1 $(PYTEST) tests/unit tests/property tests/simulation tests/integration tests/e2e
 
 .PHONY: simulate
 simulate: venv ## Simulated schedules of a whole group (SEEDS=10000), from a start that it draws and prints; again: SEED_START=n.
