@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -72,3 +73,22 @@ def test_a_place_that_cannot_be_written_is_named_with_the_remedy(spark: SparkSes
         LocationError, match=r"nothing can be written below .*/file/state, .* Check that the claim of spec\.state\.checkpoint"
     ):
         Locations(spark, str(tmp_path / "file" / "state"), "group-uid").check()
+
+
+def test_storage_that_lets_a_file_be_created_over_another_one_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overwrites(self: Locations, manager: Any, name: str) -> None:
+        stream = manager.createAtomic(self._path(name), True)
+        stream.write(1)
+        stream.close()
+
+    monkeypatch.setattr(Locations, "_create", overwrites)
+    with pytest.raises(LocationError) as refused:
+        Locations(spark, str(tmp_path / "state"), "group-uid").check()
+    assert str(refused.value) == (
+        f"{tmp_path}/state, where the state of this group is kept, lets a file be created over another one: two consumers "
+        "could both believe that they run a cell; set spec.state.checkpoint to storage that creates a file only if there is "
+        "none of its name: a ReadWriteMany claim, HDFS, ABFS, GCS, or S3 with conditional writes"
+    )
+    assert list((tmp_path / "state" / "group-uid").iterdir()) == []
