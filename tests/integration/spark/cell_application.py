@@ -1,8 +1,7 @@
 """The application of a group with cells that the tests run: it counts the records of each key, by a query for each cell.
 
-TEST_QUERY says how: `count` (aggregation, update mode), `dedup` (the first record of each key). Each micro-batch is a file of
-JSON, named by cell and batch id, so that one which is run again replaces itself. With TEST_AVAILABLE_NOW it ends by itself.
-While the file `fail-<cell>` exists beside them, that cell's micro-batches fail. TEST_WRONG sets what run_cells sets.
+Each micro-batch is a file of JSON, named by cell and batch id, so that one which is run again replaces itself. While the file
+`hold-<cell>` exists beside them, that cell's micro-batches wait, and `holds-<cell>` says that one does.
 """
 
 import json
@@ -26,26 +25,16 @@ def build(cell: Cell) -> DataStreamWriter:
         while (SINK / f"hold-{cell.number}").exists():
             (SINK / f"holds-{cell.number}").touch()
             time.sleep(0.02)
-        if (SINK / f"fail-{cell.number}").exists():
-            raise RuntimeError("told to fail")
         found = {shard: list(each) for shard, each in ranges(batch_id).items()}
         told = {"run": RUN, "cell": cell.number, "batch": batch_id, "ranges": found, "rows": rows}
         partial = SINK / f".{RUN}.{cell.number}"
         partial.write_text(json.dumps(told) + "\n")
         partial.rename(SINK / f"{cell.number}.{batch_id}.json")
-        with (SINK / "history").open("a") as history:
-            history.write(json.dumps(told) + "\n")
 
     records = cell.read().selectExpr("cast(key as string) as key", "cast(value as string) as value")
-    if os.environ.get("TEST_QUERY", "count") == "count":
-        writer = records.groupBy("key").count().writeStream.outputMode("update")
-    else:
-        writer = records.dropDuplicates(["key"]).writeStream
-    if os.environ.get("TEST_WRONG"):
-        writer = writer.option("checkpointLocation", "mine")
-    return writer.foreachBatch(write)
+    return records.groupBy("key").count().writeStream.outputMode("update").foreachBatch(write)
 
 
 session()
-run_cells(build, trigger="200 milliseconds", available_now=bool(os.environ.get("TEST_AVAILABLE_NOW")))
+run_cells(build, trigger="200 milliseconds")
 (SINK / f"ended-{RUN}").touch()
