@@ -262,6 +262,24 @@ def test_a_task_that_vanishes_at_any_request_leaves_each_record_once(
     assert site.positions() == {site.a: Stored(20, 2), site.b: Stored(115, 2)}
 
 
+def test_hundred_records_all_or_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer dies when the brokers have all of its records, and have not been told that the transaction ends."""
+    hundred = {site.a: (0, 100, 1)}
+    done = at_the_end(die, monkeypatch, answered=False)
+    with monkeypatch.context() as dead:
+        dead.setattr(Transactions, "abort", lambda *_: None)
+        with pytest.raises(KilledError):
+            site.sink().write_by(tasks(hundred), SCHEMA, site.of(hundred))
+
+    assert done == [site.a]
+    assert {each.value for each in site.read(committed=False)} == {f"{site.a}:{at}".encode() for at in range(100)}
+    assert site.rows() == Counter()
+
+    site.sink().write_by(tasks(hundred), SCHEMA, site.of(hundred, run="run-2"))
+    assert site.rows() == once(hundred)
+    assert site.rows().total() == 100
+
+
 def test_a_task_that_is_run_twice_writes_once(site: Site) -> None:
     site.sink().write_by(tasks(site.first, attempts=2), SCHEMA, site.of(site.first))
     assert site.rows() == once(site.first)
