@@ -155,6 +155,7 @@ class Judge(History):
         super().begin_group(uid, keeps_offsets=keeps_offsets)
         for known in (self.heard_of, self.forgotten_at, self.moving_from, self.longest, self.events, self.rebalanced_at):
             known.clear()
+        self.grown.clear()  # a group that never saw the smaller topic waits for nothing
         self.written, self.written_anew, self.doublings, self.led_since = None, None, [], self.now
 
     def specified(self, spec: GroupSpec) -> None:

@@ -123,13 +123,9 @@ ELSEWHERE = frozenset(
         "shards merge",
         "shard closes",
         "shards appear",
-        "group is deleted and made again",
-        "position is set by force",
-        "offsets are deleted",
-        "an older ownership is put back",
     }
 )
-"""What does not happen while a topic grows by multiples: topics are as they were, and users do not undo what was read."""
+"""What does not happen to a topic that grows by multiples: it grows in no other way, and nothing of it goes."""
 
 GROWS = "topic grows by a multiple"
 """What users do in some schedules only."""
