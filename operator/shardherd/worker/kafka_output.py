@@ -33,7 +33,7 @@ class KafkaOutput(TransactionalOutput):
 
     A record goes where Kafka's own clients put its key; those of a shard without a key to one partition. `kafka`: settings of
     another cluster by Kafka's names, with `bootstrap.servers`; without them it is the group's own. `compression` is none, gzip,
-    lz4 or zstd. After `transaction_timeout` seconds brokers abort what was begun and not ended.
+    snappy, lz4 or zstd. After `transaction_timeout` seconds brokers abort what was begun and not ended.
     """
 
     topic: str = ""

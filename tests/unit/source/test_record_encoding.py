@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from kafka import codec as kafka_codecs
 from kafka.partitioner.default import murmur2
 from kafka.record import MemoryRecords
 
+from shardherd.source.decoding.codecs import Arena, decompress
 from shardherd.source.encoding.record_encoding import BATCH_BYTES, COMPRESSIONS, Encoder, PartitionError, Producer
 
 NOW = 1_700_000_000_000
+BLOCK = 32 * 1024
+KAFKA_PYTHON: dict[str, Callable[[bytes], bytes]] = {
+    "none": bytes,
+    "gzip": kafka_codecs.gzip_decode,
+    "snappy": kafka_codecs.snappy_decode,
+    "lz4": kafka_codecs.lz4_decode,
+    "zstd": kafka_codecs.zstd_decode,
+}
 
 
 def read(data: bytes) -> tuple[Any, list[Any]]:
@@ -24,7 +36,7 @@ def read(data: bytes) -> tuple[Any, list[Any]]:
     return batch, list(batch)
 
 
-@pytest.mark.parametrize("compression", [name for name in COMPRESSIONS if name != "lz4"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_records_are_read_back_in_the_partitions_of_their_keys(compression: str) -> None:
     draw = random.Random(7)
     keys = [None if number % 7 == 0 else draw.randbytes(draw.randrange(12)) for number in range(500)]
@@ -42,6 +54,24 @@ def test_records_are_read_back_in_the_partitions_of_their_keys(compression: str)
         for key, value in zip(keys[1:], values[1:], strict=True)
     ]
     assert found == sorted(wanted, key=lambda each: each[0])
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
+def test_blocks_of_every_size_are_undone_by_the_source_and_by_kafka_python(compression: str, size: int) -> None:
+    codec, compress = COMPRESSIONS[compression]
+    noise = random.Random(size).randbytes(size)
+    for data in (noise, (noise[: size // 9 + 1] * 9)[:size]):
+        body, arena = compress(np.frombuffer(data, np.uint8)), Arena()
+        if codec:
+            begin, end = decompress(codec, memoryview(body), arena)
+            assert arena.data[begin:end].tobytes() == data
+        assert KAFKA_PYTHON[compression](body) == data
+
+
+def test_snappy_has_the_frame_of_kafkas_java_client() -> None:
+    data = random.Random(7).randbytes(BLOCK + 1)
+    assert COMPRESSIONS["snappy"][1](np.frombuffer(data, np.uint8)) == kafka_codecs.snappy_encode(data)
 
 
 def test_batches_are_bounded_numbered_on_and_a_larger_record_is_alone() -> None:

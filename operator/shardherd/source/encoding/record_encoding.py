@@ -32,6 +32,9 @@ _BEFORE_LENGTH, _TRANSACTIONAL = 12, 0x10
 _LZ4_BLOCK = 64 * 1024
 # A frame of version 1 of independent blocks of 64 KiB at most; the last byte is the header's own checksum.
 _LZ4_BEGIN = b"\x04\x22\x4d\x18\x60\x40\x82"
+_SNAPPY_BLOCK = 32 * 1024
+# The stream of the Java library, which Kafka's clients for Java read: its version, and the oldest that it is compatible with.
+_SNAPPY_BEGIN = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -48,9 +51,18 @@ def _lz4(data: Bytes) -> bytes:
     return b"".join([*found, bytes(4)])
 
 
+def _snappy(data: Bytes) -> bytes:
+    found = [_SNAPPY_BEGIN]
+    for at in range(0, len(data), _SNAPPY_BLOCK):
+        packed = bytes(cramjam.snappy.compress_raw(data[at : at + _SNAPPY_BLOCK].tobytes()))
+        found += [len(packed).to_bytes(4, "big"), packed]
+    return b"".join(found)
+
+
 COMPRESSIONS: Mapping[str, tuple[int, Callable[[Bytes], bytes]]] = {
     "none": (0, lambda data: data.tobytes()),
     "gzip": (1, lambda data: bytes(cramjam.gzip.compress(data.tobytes()))),
+    "snappy": (2, _snappy),
     "lz4": (3, _lz4),
     "zstd": (4, lambda data: bytes(cramjam.zstd.compress(data.tobytes()))),
 }
