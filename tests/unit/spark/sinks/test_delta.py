@@ -52,15 +52,22 @@ def nothing() -> None:
     """Happens."""
 
 
-def tasks(ranges: Ranges, then: Happens = nothing, *, number: int = 2) -> Callable[[FileJob], Iterable[Sequence[Any]]]:
-    """What Spark would do: each task has its record batches, and its answer goes to the driver. Afterwards `then` happens."""
+def tasks(
+    ranges: Ranges, then: Happens = nothing, *, number: int = 2, attempts: int = 1
+) -> Callable[[FileJob], Iterable[Sequence[Any]]]:
+    """What Spark would do: each task has its record batches, and the last attempt's answer goes to the driver.
+
+    Afterwards `then` happens.
+    """
 
     def run(job: FileJob) -> Iterable[Sequence[Any]]:
         found: list[Sequence[Any]] = []
         batches = list(records(ranges))
         for task in range(number):
-            for answer in write_files(iter(batches[task::number]), job):
-                found += [tuple(row.values()) for row in answer.to_pylist()]
+            for attempt in range(attempts):
+                answers = list(write_files(iter(batches[task::number]), job))
+                if attempt == attempts - 1:
+                    found += [tuple(row.values()) for answer in answers for row in answer.to_pylist()]
         then()
         return found
 
@@ -142,6 +149,15 @@ def test_a_micro_batch_that_is_run_again_adds_nothing(tmp_path: Path) -> None:
 
     assert rows(tmp_path) == once(FIRST)
     assert DeltaTable(str(tmp_path / "table")).version() == 1, "there was nothing to commit"
+
+
+def test_a_task_that_is_run_twice_writes_once(tmp_path: Path) -> None:
+    """After it was lost, or speculatively: the files of the attempt that nobody waits for are no part of the table."""
+    sink(tmp_path).write_by(tasks(FIRST, attempts=2), SCHEMA, of(FIRST))
+
+    assert rows(tmp_path) == once(FIRST)
+    assert len(DeltaTable(str(tmp_path / "table")).file_uris()) == 2
+    assert len(list((tmp_path / "table").rglob("*.parquet"))) == 4
 
 
 def test_the_tables_position_wins_over_where_the_micro_batch_begins(tmp_path: Path) -> None:
