@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -58,7 +58,7 @@ def _child_granted_before_the_cutover() -> list[Patch]:
     return [(cutovers, "taken", taken)]
 
 
-BUGS: Mapping[str, Callable[[], list[Patch]]] = {
+BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a cutover taken too early": _cutover_too_early,
     "the time to settle lost with the leader": _settle_time_lost_with_the_leader,
     "a cutover lost with the leader": _cutover_lost_with_the_leader,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +75,7 @@ def _stream_of_before_is_read_on() -> list[Patch]:
     return [(KinesisShardSource, "_info", info)]
 
 
-BUGS: Mapping[str, Callable[[], list[Patch]]] = {
+BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a sequence number truncated": _sequence_number_is_truncated,
     "a child read from latest": _child_is_read_from_its_latest_record,
     "a throttle that starves shards": _throttle_starves_shards,

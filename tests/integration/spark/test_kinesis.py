@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shardherd.spark
 from shardherd.spark.workers import forked_ready
-from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
+from tests.harness.kinesis import PLAYED, REGION, PlayedKinesis, put, stream
 from tests.harness.spark import make_session
+from tests.integration.spark.drivers import until
 
 KEYS = [f"key-{number}" for number in range(20)]
 
@@ -74,6 +75,37 @@ def test_a_stream_that_is_split_and_merged_is_read_completely_and_in_order(
         found[key].append(number)
     assert found == written
     assert len({shard for _, shard, _ in read}) == 5
+
+
+def test_the_tasks_of_a_query_and_its_driver_keep_to_the_limits_of_a_shard_together(
+    spark: SparkSession, kinesis: PlayedKinesis, tmp_path: Path
+) -> None:
+    """With a limit of bytes the driver reads every record to find where a micro-batch ends, and a task reads it once more."""
+    for name in ("accessKeyId", "secretAccessKey"):
+        (tmp_path / name).write_text("played")
+    read: list[int] = []
+    options = {
+        "kinesis.stream": "orders",
+        "kinesis.region": REGION,
+        "kinesis.endpoint": kinesis.url,
+        "kinesis.credentials": str(tmp_path),
+        "startingOffsets": "earliest",
+        "maxBytesPerTrigger": "2000000",
+    }
+    with stream(kinesis, "orders", 1) as client:
+        for at in range(10):
+            put(client, "orders", [("key", b"%d:" % at + bytes(450_000))])
+        PLAYED.limits = True
+        rows = spark.readStream.format("shardherd").options(**options).load()
+        numbers = rows.selectExpr("cast(split(cast(value as string), ':')[0] as int) as n")
+        writer = numbers.writeStream.foreachBatch(lambda found, _: read.extend(row["n"] for row in found.collect()))
+        query = writer.option("checkpointLocation", str(tmp_path / "log")).trigger(processingTime="0 seconds").start()
+        try:
+            until(lambda: len(read) >= 10 or query.exception() is not None, "all records are read", 120.0)
+        finally:
+            query.stop()
+        refused = PLAYED.calls["throttled"]
+    assert (read, refused) == (list(range(10)), 0)
 
 
 def _shards(client: Any) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Any
 
 from shardherd.source.kinesis.client import StreamAccess, keys_in
 from shardherd.source.kinesis.environment import STREAM as STREAM_VARIABLE
+from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.shared_pacing import pace_of
 from shardherd.source.values.value_format import OPTIONS as VALUE_OPTIONS
 from shardherd.source.values.value_format import ValueFormat
 from shardherd.spark.flow import Limits
@@ -105,6 +107,10 @@ class KinesisSettings:
         """How the stream is reached, from any process."""
         keys = keys_in(self.credentials) if self.credentials else None
         return StreamAccess(self.stream, self.region, self.endpoint, keys)
+
+    def pace(self) -> Pace:
+        """The account of what the stream's shards allow, which all processes of this machine have together."""
+        return pace_of((self.stream, self.region, self.endpoint))
 
 
 def of_pod(said: Mapping[str, str], **wanted: Any) -> KinesisSettings:

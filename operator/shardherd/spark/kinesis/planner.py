@@ -64,7 +64,7 @@ class StreamService:
 
     def __init__(self, settings: KinesisSettings, pace: Pace | None = None) -> None:
         self._kinesis = Kinesis(settings.access)
-        search = Search(self._kinesis, Pace() if pace is None else pace)
+        search = Search(self._kinesis, settings.pace() if pace is None else pace)
         self.next, self.newest, self.first_since = search.next, search.newest, search.first_since
 
     def describe(self) -> Stream:

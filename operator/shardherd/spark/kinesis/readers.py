@@ -1,7 +1,7 @@
 """What Spark calls of a query that reads Kinesis by itself, and nothing that decides.
 
 `source` makes these where the options name a stream of Kinesis. Which records a micro-batch has, `planner` decides; tasks read
-them with `source.kinesis`, each process with one client and one account of what its shards allow.
+them with `source.kinesis`, each process with one client, and all of a machine with one account of what the shards allow.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ _open: dict[tuple[int, str, str, str, str], tuple[Kinesis, Pace]] = {}
 
 
 def _service(settings: KinesisSettings) -> tuple[Kinesis, Pace]:
-    """This process's client of the stream, and its account of the shards. A forked process has its own."""
+    """This process's client of the stream, and the account of its shards. A forked process has its own client."""
     key = (os.getpid(), settings.stream, settings.region, settings.endpoint, settings.credentials)
     if key not in _open:
-        _open[key] = (Kinesis(settings.access), Pace())
+        _open[key] = (Kinesis(settings.access), settings.pace())
     return _open[key]
 
 
