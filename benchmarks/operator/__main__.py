@@ -172,7 +172,7 @@ def measure(place: Town, arguments: argparse.Namespace) -> list[Row]:
     if arguments.shards:
         wide(place, operator, arguments.shards, arguments.within)
     if arguments.topics:
-        many_topics(place, operator, arguments.topics, arguments.seconds, arguments.within)
+        rows += many_topics(place, operator, arguments.topics, arguments.seconds, arguments.within)
     return rows
 
 
