@@ -480,6 +480,34 @@ def test_each_record_gives_what_has_come_of_its_key_so_far_also_after_a_kill(
 
 
 @long
+@of("running")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "sent", "wanted"),
+    [
+        ("reduce", [1, 2, 3, 4, 5], [3, 6, 10, 15]),
+        ("union", [0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]),
+    ],
+)
+def test_sums_of_one_key_go_on_and_a_union_has_every_number_twice_also_after_a_kill(
+    example: Example, name: str, sent: list[int], wanted: list[int]
+) -> None:
+    def send(*found: int) -> None:
+        example.send("numbers", *(("key", {"first": each, "second": 0}) for each in found))
+
+    def rows() -> list[Row]:
+        return example.table("running-data", "running", "key", "first", "second")
+
+    example.up(**{"min-by": name})
+    send(*sent[:2])
+    example.read_to(2)
+    example.type(f"shardherd local kill {example.named('running')}-0")
+    send(*sent[2:])
+    example.read_to(len(sent))
+    assert rows() == [("key", each, 0) for each in wanted]
+
+
+@long
 @of("countdown")
 @pytest.mark.timeout(900)
 def test_who_has_least_left_leaves_the_iteration_first_though_its_consumer_is_killed(example: Example) -> None:
