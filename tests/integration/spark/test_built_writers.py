@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,6 +16,7 @@ from shardherd.spark.cells.build import CellsError, checked
 from tests.harness.spark import make_session
 
 CELL = 3
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "state.md"
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,18 @@ def refusal(returned: object) -> str:
 
 def test_a_writer_that_leaves_trigger_name_and_location_to_run_cells_is_taken(writer: DataStreamWriter) -> None:
     assert checked(writer.option("truncate", "false"), CELL) is writer
+
+
+def test_the_function_of_the_page_returns_such_a_writer(spark: SparkSession) -> None:
+    (text,) = re.findall(r"```python\n(from pyspark.sql.functions import window.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    records = spark.readStream.format("rate").load().selectExpr("cast(cast(value as string) as binary) as key", "timestamp")
+    cell = SimpleNamespace(number=CELL, id=f"uid/0/{CELL}", read=lambda: records)
+
+    writer = names["build"](cell)
+
+    assert checked(writer, CELL) is writer
 
 
 def test_what_is_no_writer_is_refused_with_what_to_return(writer: DataStreamWriter, tmp_path: Path) -> None:

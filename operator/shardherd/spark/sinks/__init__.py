@@ -104,10 +104,10 @@ def kafka(
     `key`, `partition`, `headers` and `timestamp`, and nothing else. A record goes to its partition, or its key's as Kafka's
     own clients place it. `options` say where the topic is, as those of the source: `kafka.bootstrap.servers`,
     `kafka.security.protocol` and so on; without them it is the group's own cluster. In another one a topic with the name
-    and the partitions of the source's must be there. `compression` is none, gzip, snappy, lz4 or zstd. After `transaction_timeout`
-    seconds brokers abort what was begun and not ended. With `accept_gaps` a micro-batch may begin above the sink's
-    position, which is an error otherwise. What reads Kinesis has no such positions, and is refused. Raises SinkError,
-    KafkaSettingError.
+    and the partitions of the source's must be there. `compression` is none, gzip, snappy, lz4 or zstd. After
+    `transaction_timeout` seconds brokers abort what was begun and not ended. With `accept_gaps` a micro-batch may begin
+    above the sink's position, which is an error otherwise. What reads Kinesis has no such positions, and is refused. Raises
+    SinkError, KafkaSettingError.
     """
     from shardherd.source.encoding.record_encoding import COMPRESSIONS
     from shardherd.spark.sinks.kafka_topic import KafkaSink
