@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.model.nouns import Condition, ShardState
+from shardherd.core.model.nouns import Condition, Growth, ShardId, ShardState
 from shardherd.core.model.reasons import REASONS, STUCK_SHARDS
 from shardherd.inspect.explaining import explain
 from shardherd.inspect.observed import InspectError
@@ -149,6 +149,16 @@ def test_a_shard_that_the_status_does_not_name_is_diagnosed_as_the_operator_woul
         "WaitsForParents: in an ordered group it waits until the shards that come before it are read to their ends: clicks/0"
     ]
     assert said(5) == []
+
+
+def test_a_shard_that_waits_since_its_topic_grew_says_for_what_and_how_far_that_is() -> None:
+    grew = Growth("clicks", 1, 2, ((ShardId("clicks/0"), 120),), keeps=True)
+    there = observed(view=live(seen(0, "clicks-0", lag=50), seen(1, None, state=ShardState.WAIT, age=90.0), growths=(grew,)))
+
+    assert lines(there, "clicks/1", "Why does clicks/1")[0] == (
+        "WaitsForParents: topic clicks grew from 1 to 2 partitions, and it waits for clicks/0 to be read to 120;"
+        " it is read to 100"
+    )
 
 
 def test_what_the_coordinator_shows_is_in_the_answer_if_it_was_asked() -> None:

@@ -70,6 +70,21 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
     }
 
 
+def test_shards_that_wait_are_counted_with_the_longest_time_that_one_has_waited() -> None:
+    waiting = tuple(
+        structs.replace(each, state_age=Seconds(age))
+        for each, age in zip(shards(2, ShardState.WAIT, lag_records=40), (12.0, 90.5), strict=True)
+    )
+    found = scraped({IDENTITY: view((*shards(1), *waiting), consumers=consumers(1), source="kafka")})
+    group = 'consumergroup="clicks",namespace="shop",source="kafka"'
+
+    assert {
+        f"shardherd_group_max_waiting_seconds{{{group}}} 90.5",
+        f'shardherd_group_shards{{{group},state="WAIT"}} 2.0',
+        f"shardherd_group_max_unowned_seconds{{{group}}} 0.0",
+    } <= found
+
+
 def test_how_full_a_consumer_is_is_shown_as_far_as_it_says() -> None:
     full, silent = consumers(1, 1)
     gauges = (Gauge(GaugeKind.DISK, "/data", 91, 100), Gauge(GaugeKind.MEMORY, "memory", 1, 4))

@@ -11,7 +11,17 @@ import pytest
 from msgspec import structs
 
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import Condition, ConsumerId, ConsumerView, GroupView, Phase, ShardId, ShardState, ShardView
+from shardherd.core.model.nouns import (
+    Condition,
+    ConsumerId,
+    ConsumerView,
+    GroupView,
+    Growth,
+    Phase,
+    ShardId,
+    ShardState,
+    ShardView,
+)
 from shardherd.core.planning.diagnosis import stuck_shards
 from shardherd.core.planning.observed import Memory
 from shardherd.core.planning.plan import plan
@@ -143,6 +153,28 @@ def test_at_most_five_are_told_and_those_that_somebody_must_see_to_come_first() 
         "in an ordered group it waits until the shards that come before it are read to their ends",
     )
     assert plan(observation(view=view((*waiting, *free)))).status["stuckShardsTotal"] == 7
+
+
+GREW = "topic clicks grew from 4 to 8 partitions, and it waits for clicks/3"
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((), f"{GREW}: how far that must be read is looked up once producers have noticed (spec.source.kafka.growth)"),
+        (((ShardId("clicks/3"), 25),), f"{GREW} to be read to 25; it is read to 10"),
+    ],
+    ids=["before its cutover offset is taken", "until it is reached"],
+)
+def test_a_shard_that_waits_since_its_topic_grew_says_for_what_and_how_far_that_is(
+    ends: tuple[tuple[ShardId, int], ...], said: str
+) -> None:
+    waits = shard(7, ShardState.WAIT, state_age=90.0)
+    picture = view((shard(3), waits), consumers=consumers(1), growths=(Growth("clicks", 4, 8, ends, keeps=True),))
+
+    assert stuck(picture) == [
+        {"shard": "clicks/7", "reason": "WaitsForParents", "message": said, "since": "2023-11-14T22:11:50Z"}
+    ]
 
 
 def test_a_shard_with_nothing_to_read_is_not_stuck() -> None:
