@@ -378,21 +378,42 @@ class KinesisContract:
                 group.until("all generations are read", lambda: len(sink) == len(writer), within=30)
                 listed = list_shards(reading)
                 ends = {f"orders/{each.id}": end for each in listed if (end := each.end) is not None}
-                group.until("closed shards are over", lambda: _over(group, ends))
+                group.until("closed shards are over", lambda: over(group, ends))
         assert (sink.rows, raised, others) == (writer.written, [], [])
-        assert _generations(listed) == [0, 1, 1, 2, 2, 3]
+        assert generations(listed) == [0, 1, 1, 2, 2, 3]
+
+    def test_shards_that_were_read_to_their_ends_are_read_again_in_order_after_a_reset(
+        self, service: Service, orders: Any, reading: Kinesis
+    ) -> None:
+        sink, writer, seen = Sink(), Writer(orders), dict[str, ShardState]()
+        with (
+            KinesisGroup(service, "orders", consumers=1) as group,
+            running(worker_of(group, "played-0", sink)) as raised,
+        ):
+            writer.write()
+            split(orders, "orders", FIRST)
+            writer.write()
+            (closed,) = (each for each in list_shards(reading) if each.end is not None)
+            ends = {f"orders/{closed.id}": closed.end or 0}
+            group.until("all is read, and the parent is over", lambda: len(sink) == len(writer) and over(group, ends))
+
+            group.reset_to_the_beginning("anew", lambda: seen.update(group.states()))
+
+            group.until("all is read again", lambda: len(sink) == 2 * len(writer) and over(group, ends), within=30)
+        assert seen[f"orders/{FIRST}"] is ShardState.NOT_ALLOC
+        assert (sink.rows, raised) == ({key: [*numbers, *numbers] for key, numbers in writer.written.items()}, [])
 
 
 async def _nothing() -> None:
     return None
 
 
-def _over(group: KinesisGroup, ends: dict[str, int]) -> bool:
+def over(group: KinesisGroup, ends: dict[str, int]) -> bool:
     """Whether these are checkpointed to their ends, and are over."""
     return ends.items() <= group.checkpoints().items() and {group.states().get(each) for each in ends} == {ShardState.OVER}
 
 
-def _generations(listed: tuple[ListedShard, ...]) -> list[int]:
+def generations(listed: tuple[ListedShard, ...]) -> list[int]:
     """How many splits and merges each shard comes from, along its longest line."""
     found: dict[str, int] = {}
     for each in listed:

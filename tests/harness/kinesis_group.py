@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from shardherd.adapters.connector import Sources
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kinesis.connector import KinesisConnector
 from shardherd.adapters.memory.positions import MemoryPositions
-from shardherd.core.model.nouns import GrowthCutover, KinesisSource, ShardId, ShardState, ShardView
+from shardherd.core.model.nouns import GrowthCutover, KinesisSource, Reset, ResetState, ResetTo, ShardId, ShardState, ShardView
 from shardherd.ports import SourceConnector
 from shardherd.testing.group import NAMESPACE, PlayedGroup
 from tests.harness.kinesis import REGION, Service
@@ -72,6 +73,20 @@ class KinesisGroup(PlayedGroup):
         """Whether this consumer has asked to be rid of its shards."""
         view = self._coordination().view(self.identity)
         return view is not None and any(each.consumer == name and each.draining for each in view.consumers)
+
+    def reset_to_the_beginning(self, reset: str, while_paused: Callable[[], None]) -> None:
+        """As a user does: the group is paused, the reset is declared and made, and the group goes on."""
+        declared = replace(self._spec, reset=Reset(reset, ResetTo.EARLIEST))
+        self._coordination().apply(replace(declared, settings=replace(declared.settings, paused=True)))
+
+        def made() -> bool:
+            report = self._server._runtime.group(NAMESPACE, self.identity.name).reset() if self._server else None
+            return report is not None and (report.id, report.state) == (reset, ResetState.DONE)
+
+        self.until("the reset is made", made)
+        while_paused()
+        self._spec = declared
+        self._coordination().apply(declared)
 
     def _known(self, shard: str) -> ShardId:
         return ShardId(shard)
