@@ -583,6 +583,20 @@ def test_the_limits_of_a_shard_are_kept_so_that_the_service_refuses_nothing(
     assert time.monotonic() - began >= 1.0
 
 
+@pytest.mark.parametrize(("pays", "refused"), [(True, 0), (False, 1)])
+def test_who_reads_on_elsewhere_is_not_refused_for_what_a_task_before_has_read(
+    pays: bool, refused: int, kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+) -> None:
+    for _ in range(3):
+        put(orders, "orders", [("k", bytes(800_000))])
+    numbers = kinesis.numbers("orders", SHARD)
+    kinesis.played.limits = True
+    for _ in range(2):  # each with an account of its own
+        wanted = [ShardRecords(SHARD, numbers[0], numbers[-1] + 1)]
+        assert sum(batch.num_rows for batch in read_ranges(reading, Pace(), wanted, ("value",), pays=pays)) == 3
+    assert min(1, kinesis.played.calls["throttled"]) == refused
+
+
 def test_what_others_read_makes_it_wait_and_not_fail(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
     put(orders, "orders", [("k", bytes(999))] * 100)
     numbers = kinesis.numbers("orders", SHARD)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import StreamAccess
 from shardherd.spark.kinesis.offsets import KinesisOffsets, ShardOffsets, parse
-from shardherd.spark.kinesis.options import KINESIS_OPTIONS, KinesisSettings, read_options, reads_kinesis
+from shardherd.spark.kinesis.options import KINESIS_OPTIONS, KinesisSettings, in_executor, read_options, reads_kinesis
 from shardherd.spark.kinesis.readers import SCHEMA
 from shardherd.spark.offsets import OffsetsError
 from shardherd.spark.options import OptionError
@@ -129,3 +132,18 @@ def test_offsets_keep_every_digit() -> None:
 def test_offsets_of_others_are_refused(raw: dict[str, object], message: str) -> None:
     with pytest.raises(OffsetsError, match=message):
         parse(raw)
+
+
+def test_the_tasks_of_executors_leave_a_call_a_second_to_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings = KinesisSettings("orders", "eu-central-1")
+
+    def interval() -> float:
+        pace, now = settings.pace(), boot_time() + 1.0
+        pace.asked("shardId-000000000000", now)
+        return pace.due("shardId-000000000000") - now
+
+    assert interval() == pytest.approx(1 / 5, abs=0.01)
+    monkeypatch.setenv("SPARK_EXECUTOR_ID", "1")
+    assert (in_executor({}), in_executor()) == (False, True)
+    assert interval() == pytest.approx(1 / 4, abs=0.01)

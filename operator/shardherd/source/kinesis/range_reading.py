@@ -63,7 +63,11 @@ class _Reading:
 
 
 class RangeReading:
-    """The ranges of one task. `now` is monotonic seconds, `clock` the time of day."""
+    """The ranges of one task. `now` is monotonic seconds, `clock` the time of day.
+
+    With `pays` it ends only when each shard may be asked again: who reads it next may be on another machine, and know nothing
+    of what this one has asked.
+    """
 
     def __init__(
         self,
@@ -72,12 +76,14 @@ class RangeReading:
         ranges: Sequence[ShardRecords],
         *,
         fail_on_data_loss: bool = True,
+        pays: bool = False,
         now: Callable[[], float] = boot_time,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._kinesis = kinesis
         self._pace = pace
         self._fail = fail_on_data_loss
+        self._pays = pays
         self._now = now
         self._clock = clock
         self._left = {
@@ -91,6 +97,7 @@ class RangeReading:
         progress_at = self._now()
         trouble: Exception | None = None
         asked: dict[Future[Answer], str] = {}
+        shards = list(self._left)
         pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, max(1, len(self._left))), thread_name_prefix="kinesis")
         try:
             while self._left:
@@ -115,6 +122,8 @@ class RangeReading:
                         f"shard {self._name(reading.wanted.shard)}: no record for {STALL_TIMEOUT:g} s, wanted up to "
                         f"{reading.wanted.stop}" + (f": {trouble}" if trouble else "")
                     )
+            if self._pays and shards:
+                time.sleep(max(0.0, max(map(self._pace.due, shards)) - self._now()))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -219,10 +228,11 @@ def read_ranges(
     columns: Sequence[str],
     *,
     fail_on_data_loss: bool = True,
+    pays: bool = False,
     typed: Typed | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order. Raises as `RangeReading.records`."""
-    reading = RangeReading(kinesis, pace, ranges, fail_on_data_loss=fail_on_data_loss)
+    reading = RangeReading(kinesis, pace, ranges, fail_on_data_loss=fail_on_data_loss, pays=pays)
     for wanted, records in reading.records():
         name = f"{kinesis.access.name}/{wanted.shard}"
         rows = rows_of(records, wanted.hashes, name)

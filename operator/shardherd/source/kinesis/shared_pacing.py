@@ -80,17 +80,17 @@ class SharedPace(Pace):
         self._looked[shard] = (self._now(), due)
 
 
-def pace_of(stream: Iterable[str], within: Path | None = None) -> Pace:
-    """The account that this machine's processes of one user have of a stream, which these texts name."""
+def pace_of(stream: Iterable[str], within: Path | None = None, calls: float = CALLS) -> Pace:
+    """The account that this machine's processes of one user have of a stream, which these texts name; `calls` a second."""
     name = hashlib.sha256("\n".join(stream).encode()).hexdigest()[:16]
     folder = (within or Path(tempfile.gettempdir())) / f"shardherd-kinesis-{os.getuid()}" / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
             raise PermissionError(f"{folder} belongs to another user")
-        made = SharedPace(folder)
+        made = SharedPace(folder, calls)
         (folder / ".probe").touch()
     except OSError as error:
         log.warning("each process keeps to the limits of Kinesis by itself, as they cannot share what they know: %s", error)
-        return Pace()
+        return Pace(calls)
     return made

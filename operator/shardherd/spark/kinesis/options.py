@@ -14,7 +14,7 @@ from typing import Any
 
 from shardherd.source.kinesis.client import StreamAccess, keys_in
 from shardherd.source.kinesis.environment import STREAM as STREAM_VARIABLE
-from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.pacing import CALLS, Pace
 from shardherd.source.kinesis.shared_pacing import pace_of
 from shardherd.source.values.value_format import OPTIONS as VALUE_OPTIONS
 from shardherd.source.values.value_format import ValueFormat
@@ -109,8 +109,17 @@ class KinesisSettings:
         return StreamAccess(self.stream, self.region, self.endpoint, keys)
 
     def pace(self) -> Pace:
-        """The account of what the stream's shards allow, which all processes of this machine have together."""
-        return pace_of((self.stream, self.region, self.endpoint))
+        """The account of what the stream's shards allow, which all processes of this machine have together.
+
+        An executor's has a call less: the driver, elsewhere, looks at each shard once a second.
+        """
+        calls = CALLS - 1 if in_executor() else CALLS
+        return pace_of((self.stream, self.region, self.endpoint), calls=calls)
+
+
+def in_executor(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is a worker of an executor, which has a machine, or a pod, of its own; its driver's tasks are in none."""
+    return "SPARK_EXECUTOR_ID" in environment
 
 
 def of_pod(said: Mapping[str, str], **wanted: Any) -> KinesisSettings:

@@ -25,7 +25,7 @@ from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.source.values.value_format import RAW, ValueFormat
 from shardherd.spark.decode_stats import Counts, CountsAddress, added, reported
 from shardherd.spark.kinesis.offsets import KinesisOffsets, parse
-from shardherd.spark.kinesis.options import KinesisSettings, read_options, values_in
+from shardherd.spark.kinesis.options import KinesisSettings, in_executor, read_options, values_in
 from shardherd.spark.kinesis.planner import KinesisPlanner
 from shardherd.spark.schema import RAW_VALUES, Wanted, chosen
 
@@ -115,7 +115,15 @@ def read_slice(
     names = wanted.names
     decoded = wanted.values.kind != RAW and "value" in names
     typed = _typed(wanted.values) if decoded else None
-    batches = read_ranges(kinesis, pace, partition.ranges, names, fail_on_data_loss=settings.fail_on_data_loss, typed=typed)
+    batches = read_ranges(
+        kinesis,
+        pace,
+        partition.ranges,
+        names,
+        fail_on_data_loss=settings.fail_on_data_loss,
+        pays=in_executor(),
+        typed=typed,
+    )
     if wanted.not_null:
         batches = declared(batches, wanted.not_null)
     if decoded and counts_address is not None:
