@@ -31,7 +31,7 @@ from shardherd.source.kinesis.shard_reader import (
     of_position,
     since,
 )
-from shardherd.worker import kinesis_fetching
+from shardherd.worker import Record, kinesis_fetching
 from shardherd.worker.kinesis_fetching import KinesisFetcher
 from shardherd.worker.stream import Wanted
 from tests.harness.kinesis import REGION, Service, merge, split, stream
@@ -382,10 +382,11 @@ class KinesisContract:
         assert (sink.rows, raised, others) == (writer.written, [], [])
         assert generations(listed) == [0, 1, 1, 2, 2, 3]
 
-    def test_shards_that_were_read_to_their_ends_are_read_again_in_order_after_a_reset(
+    def test_a_shard_that_was_read_to_its_end_is_nobodys_after_a_reset_then_read_again_and_over_again(
         self, service: Service, orders: Any, reading: Kinesis
     ) -> None:
-        sink, writer, seen = Sink(), Writer(orders), dict[str, ShardState]()
+        """Each shard is: the children are not free to wait for it once more, so keys are in order in each shard alone."""
+        sink, writer, states = Followed(), Writer(orders), list[dict[str, ShardState]]()
         with (
             KinesisGroup(service, "orders", consumers=1) as group,
             running(worker_of(group, "played-0", sink)) as raised,
@@ -393,15 +394,58 @@ class KinesisContract:
             writer.write()
             split(orders, "orders", FIRST)
             writer.write()
-            (closed,) = (each for each in list_shards(reading) if each.end is not None)
-            ends = {f"orders/{closed.id}": closed.end or 0}
+            closed, *children = list_shards(reading)
+            parent, low, high = (f"orders/{each.id}" for each in (closed, *children))
+            ends = {parent: closed.end or 0}
             group.until("all is read, and the parent is over", lambda: len(sink) == len(writer) and over(group, ends))
+            once = sink.by_shard()
+            states.append(group.states())
 
-            group.reset_to_the_beginning("anew", lambda: seen.update(group.states()))
+            group.reset_to_the_beginning("anew", lambda: states.append(group.states()))
 
             group.until("all is read again", lambda: len(sink) == 2 * len(writer) and over(group, ends), within=30)
-        assert seen[f"orders/{FIRST}"] is ShardState.NOT_ALLOC
-        assert (sink.rows, raised) == ({key: [*numbers, *numbers] for key, numbers in writer.written.items()}, [])
+            states.append(group.states())
+            group.until("it is told", lambda: len(group.told("ShardRevived")) > 0)
+            assert group.told("ShardRevived") == [
+                f"finished shard {parent} is read again from {closed.begin}; descendants of {parent} were read before it, so"
+                f" the order of its keys can break: {low}, {high}"
+            ]
+        before, paused, after = (tuple(seen[shard] for shard in (parent, low, high)) for seen in states)
+        held = (ShardState.ALREADY_ALLOC, ShardState.ALREADY_ALLOC)
+        assert (before, paused, after) == ((ShardState.OVER, *held), (ShardState.NOT_ALLOC, *held), (ShardState.OVER, *held))
+        assert (sink.by_shard(), raised) == ({place: [*numbers, *numbers] for place, numbers in once.items()}, [])
+
+
+class Followed(Sink):
+    """A sink that notes the shard of each record, too, in the order of the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[tuple[str, str, int]] = []
+
+    def write(self, shard: ShardId, record: Record) -> None:
+        # First here: who sees the record counted finds it.
+        self.order.append((shard, (record.key or b"").decode(), int(record.value or b"")))
+        super().write(shard, record)
+
+    def by_shard(self) -> dict[tuple[str, str], list[int]]:
+        """The numbers of each shard and key."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for shard, key, number in list(self.order):
+            found.setdefault((shard, key), []).append(number)
+        return found
+
+    def too_early(self, listed: tuple[ListedShard, ...]) -> list[tuple[str, str]]:
+        """Each shard, and its parent, of which something was processed before the last of the parent."""
+        shards = [shard for shard, _, _ in self.order]
+        first = {shard: shards.index(shard) for shard in set(shards)}
+        last = {shard: place for place, shard in enumerate(shards)}
+        return [
+            (each.id, parent)
+            for each in listed
+            for parent in each.parents
+            if first[f"orders/{each.id}"] < last[f"orders/{parent}"]
+        ]
 
 
 async def _nothing() -> None:

@@ -88,6 +88,11 @@ class KinesisGroup(PlayedGroup):
         self._spec = declared
         self._coordination().apply(declared)
 
+    def told(self, reason: str) -> list[str]:
+        """What the Events of this reason say."""
+        recorder: Any = self._server._ports.events if self._server else None
+        return [each.message for each in recorder.events if each.reason == reason]
+
     def _known(self, shard: str) -> ShardId:
         return ShardId(shard)
 
