@@ -163,6 +163,23 @@ class _Stream(models.Stream):
                 each.close()
             self._child(low.starting_hash, high.ending_hash, shard_to_merge, adjacent_shard_to_merge)
 
+    def update_shard_count(self, target_shard_count: int) -> None:
+        """Split every open shard in its middle for twice as many, merge neighbours for half as many: by what is above.
+
+        More than twice as many is refused, and less than half, as AWS does by default. How AWS comes to a number between these
+        it does not document: that is left to moto, which splits all, then merges as many as are too many.
+        """
+        with PLAYED.lock:
+            found = sum(each.is_open for each in self.shards.values())
+            if not found <= 2 * target_shard_count <= 4 * found:
+                up = target_shard_count > found
+                raise JsonRESTError(
+                    "LimitExceededException",
+                    f"UpdateShardCount cannot scale {'up over double' if up else 'down below half'} your current open shard "
+                    f"count. Current open shard count: {found} Target shard count: {target_shard_count}",
+                )
+            super().update_shard_count(target_shard_count)
+
     def get_shard_for_key(self, partition_key: str, explicit_hash_key: str) -> Any:
         text = explicit_hash_key or str(int(hashlib.md5(partition_key.encode()).hexdigest(), 16))
         hash_key = int(text)
