@@ -6,8 +6,10 @@ import pytest
 
 from shardherd.core.model.nouns import Condition, Growth, ShardId, ShardState
 from shardherd.core.model.reasons import REASONS, STUCK_SHARDS
+from shardherd.core.planning.diagnosis import stuck_shards
 from shardherd.inspect.explaining import explain
 from shardherd.inspect.observed import InspectError
+from tests.unit.core.planning.builders import observation
 from tests.unit.inspect.observations import SINCE, live, observed, pod, record, seen
 
 MOVING = (
@@ -151,14 +153,38 @@ def test_a_shard_that_the_status_does_not_name_is_diagnosed_as_the_operator_woul
     assert said(5) == []
 
 
-def test_a_shard_that_waits_since_its_topic_grew_says_for_what_and_how_far_that_is() -> None:
-    grew = Growth("clicks", 1, 2, ((ShardId("clicks/0"), 120),), keeps=True)
-    there = observed(view=live(seen(0, "clicks-0", lag=50), seen(1, None, state=ShardState.WAIT, age=90.0), growths=(grew,)))
+GREW = "topic clicks grew from 1 to 2 partitions, and it waits for clicks/0"
 
-    assert lines(there, "clicks/1", "Why does clicks/1")[0] == (
-        "WaitsForParents: topic clicks grew from 1 to 2 partitions, and it waits for clicks/0 to be read to 120;"
-        " it is read to 100"
-    )
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((), f"{GREW}: how far that must be read is looked up once producers have noticed (spec.source.kafka.growth)"),
+        (((ShardId("clicks/0"), 120),), f"{GREW} to be read to 120; it is read to 100"),
+    ],
+    ids=["before its cutover offset is taken", "until it is reached"],
+)
+def test_a_shard_that_waits_since_its_topic_grew_says_for_what_and_how_far_that_is_and_by_the_status_since_when(
+    ends: tuple[tuple[ShardId, int], ...], said: str
+) -> None:
+    grew = Growth("clicks", 1, 2, ends, keeps=True)
+    picture = live(seen(0, "clicks-0", lag=50), seen(1, None, state=ShardState.WAIT, lag=20, age=90.0), growths=(grew,))
+    rows, total = stuck_shards(observation(view=picture), None)
+
+    def answer(**status: object) -> list[str]:
+        return lines(observed(view=picture, status=status), "clicks/1", "Why does clicks/1")
+
+    about = [
+        "  means   the group is ordered, and the shards before it are not read to their ends, or, where its topic grew,"
+        " to their cutover offsets",
+        "  remedy  none: look at what keeps those",
+    ]
+    assert answer() == [f"WaitsForParents: {said}", *about, "  from    the coordinator"]
+    assert answer(stuckShards=rows, stuckShardsTotal=total) == [
+        f"WaitsForParents: clicks/1: {said}",
+        *about,
+        "  from    status.stuckShards, since 2023-11-14T22:11:50Z",
+    ]
 
 
 def test_what_the_coordinator_shows_is_in_the_answer_if_it_was_asked() -> None:
