@@ -30,7 +30,7 @@ from typing import Any
 from shardherd.core.group import fsm, grants
 from tests.simulation import bugs_of_growth, bugs_of_kinesis, bugs_of_outputs, bugs_of_workers
 from tests.simulation.bugs import DIRECTED, planted
-from tests.simulation.plan import FAULTS, Plan, plan, with_growth, with_kinesis, with_workers
+from tests.simulation.plan import FAULTS, Plan, plan, with_growth, with_kinesis, with_workers, without_growth
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,7 +197,7 @@ def replay(seed: int, tell: Callable[[str], None], bug: str | None = None) -> st
 
 def directed(pair: Sequence[str], seed: int) -> Plan:
     """The plan of a seed, with these two faults in the place of its first ones."""
-    drawn = plan(seed)
+    drawn = without_growth(seed)
     wanted = list(pair)
     steps = [(when, wanted.pop() if kind in FAULTS and wanted else kind) for when, kind in drawn.steps]
     return replace(drawn, steps=tuple(steps))

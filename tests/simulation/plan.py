@@ -197,13 +197,14 @@ class Plan:
 
 def plan(seed: int) -> Plan:
     """The schedule of a seed: always the same."""
-    drawn = _plan(seed)
+    drawn = without_growth(seed)
     plainly = drawn.time_scale == 1.0 and not (drawn.workers or drawn.kinesis or drawn.spec.settings.cells)
     grows = plainly and random.Random(f"{seed} {GROWTH}").random() < GROWTH_SHARE
     return with_growth(drawn) if grows else drawn
 
 
-def _plan(seed: int) -> Plan:
+def without_growth(seed: int) -> Plan:
+    """The same, but that its topic does not grow by multiples: then everything can happen to it."""
     rng = random.Random(seed)
     long = rng.random() < LONG_SHARE
     time_scale, chaos = (SLOW, DAY * rng.uniform(8.0, 10.5)) if long else (1.0, CHAOS)

@@ -193,6 +193,11 @@ def test_a_pair_of_faults_that_was_missed_is_met_by_schedules_directed_at_it() -
     assert [each.seed for each in plans if not {FAULTS[0], FAULTS[1]} <= {*each.faults}] == []
 
 
+def test_whatever_two_faults_schedules_are_directed_at_they_can_happen() -> None:
+    grows = next(seed for seed in itertools.count() if plan(seed).grows)
+    assert not directed(("shards vanish", "shards merge"), grows).grows
+
+
 def test_a_run_begins_where_its_commit_says_and_elsewhere_at_a_fixed_seed(tmp_path: Path) -> None:
     start, origin = seeds.of_commit()
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)

@@ -1,11 +1,13 @@
 """Queries that keep state by key, as a consumer runs them cell by cell, and as one query that never moves runs them.
 
-The arguments are a folder for Delta tables and two topics, `clicks` and `views`. In a group cell c has the query number c mod 4
-of QUERIES. Without a group the same four read all partitions that would be in those cells, once, with Trigger.AvailableNow,
-from the broker that is the fourth argument. Each writes a table of its own: in a group by shardherd's sink, otherwise with
-the micro-batch's number as Delta's transaction. A group's tables are in a folder for each generation of its state. In the
-folder above, `fail-<cell>` makes the cell's micro-batches fail while it exists, and `history` has a line for each that was
-written, with the offsets that it had of each shard. With TEST_AVAILABLE_NOW a group's application ends when all has been read.
+The arguments are a folder for Delta tables and two topics, `clicks` and `views`. In a group cell c has the query number c
+mod 4 of QUERIES. Without a group the same four read all partitions that would be in those cells, once, with
+Trigger.AvailableNow, from the broker that is the fourth argument. Each writes a table of its own: in a group by shardherd's
+sink, otherwise with the micro-batch's number as Delta's transaction. A group's tables are in a folder for each generation
+of its state. In the folder above, `fail-<cell>` makes the cell's micro-batches fail while it exists, and `history` has a
+line for each that was written, with the offsets that it had of each shard. Instead of Delta tables a group may have tables
+of the PostgreSQL at TEST_POSTGRESQL, or topics whose names begin with TEST_TOPIC, where each record is a row as JSON. With
+TEST_AVAILABLE_NOW a group's application ends when all has been read.
 
 A record's value is a number, and the event time is that many seconds after 1970. Every table comes out the same, whatever the
 micro-batches are, as long as no record is late.
@@ -110,6 +112,24 @@ def once(table: Path, writer: str) -> Write:
     return write
 
 
+def store_of(name: str, table: Path, cell: Cell) -> Write:
+    """Where the micro-batches of a cell go, whose query this is."""
+    # What is made of one record, and says of which, needs no cell.
+    marks = ["shard", "offset"] if QUERIES[name] is firsts else []
+    known_by = None if marks else cell
+    if server := os.environ.get("TEST_POSTGRESQL"):
+        return sinks.postgresql(server, name, leave_out=marks, cell=known_by)
+    if not (topic := os.environ.get("TEST_TOPIC")):
+        return sinks.delta(str(table), leave_out=marks, cell=known_by)
+    records = sinks.kafka(f"{topic}-{name}", cell=known_by)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        result = F.to_json(F.struct(*(each for each in batch.columns if each not in marks)))
+        records(batch.select(result.alias("value"), *marks), batch_id)
+
+    return write
+
+
 def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
     run = [os.environ["SHARDHERD_CONSUMER"], f"{os.environ['SHARDHERD_POD_UID']}.{os.environ['SHARDHERD_START']}"]
 
@@ -117,10 +137,7 @@ def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
         name, query = list(QUERIES.items())[cell.number % len(QUERIES)]
         generation = cell.id.split("/")[-2]
         table = folder / generation / name
-        if query is firsts:
-            store = sinks.delta(str(table), leave_out=["shard", "offset"])
-        else:
-            store = sinks.delta(str(table), cell=cell)
+        store = store_of(name, table, cell)
 
         def write(batch: DataFrame, batch_id: int) -> None:
             if (folder.parent / f"fail-{cell.number}").exists():

@@ -5,9 +5,12 @@ What is written is numbered in rounds and depends on nothing but which round it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from shardherd.core.model.naming import cell
 from shardherd.core.model.nouns import ShardId
@@ -43,6 +46,26 @@ class Records:
     def close(self) -> None:
         self._producer.close()
         self._admin.close()
+
+    def create(self, topics: Iterable[str]) -> None:
+        """Topics that are written to, of one partition each."""
+        made = {name: {"num_partitions": 1, "replication_factor": 1} for name in topics}
+        self._admin.create_topics(made, wait_for_metadata=True)
+
+    def rows_in(self, topic: str) -> Counter[tuple[Any, ...]]:
+        """The rows of JSON that such a topic has, as who reads committed records sees it."""
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, isolation_level="read_committed", enable_auto_commit=False)
+        try:
+            part = TopicPartition(topic, 0)
+            consumer.assign([part])
+            consumer.seek_to_beginning(part)
+            end, found = consumer.end_offsets([part])[part], Counter[tuple[Any, ...]]()
+            while consumer.position(part) < end:
+                for batch in consumer.poll(timeout_ms=200).values():
+                    found.update(tuple(json.loads(each.value).values()) for each in batch)
+            return found
+        finally:
+            consumer.close()
 
     @property
     def shards(self) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.harness.keyed import application
 from tests.harness.keyed.records import Records
+from tests.harness.keyed.reference import Rows
 from tests.harness.keyed.trial import CLAIM, Trial, declared
 from tests.integration.local.herd import Herd
 
@@ -21,6 +22,8 @@ class KeyedHerd(Herd):
         super().__init__(folder, bootstrap, name, shards=0)
         self.settle: str | None = None
         """How long an ordered group waits once a topic grew; None: it is not ordered."""
+        self.environment: dict[str, str] = {}
+        """What every driver has of it."""
 
     # --- what a trial asks for -------------------------------------------------------------------------------------------
 
@@ -59,7 +62,9 @@ class KeyedHerd(Herd):
         if self.settle is not None:
             spec |= {"ordered": True, "sessionTimeout": "15s"}
             spec["source"]["kafka"]["growth"] = {"settle": self.settle}
-        spec["application"]["env"] = [{"name": name, "value": value} for name, value in environment.items()]
+        spec["application"]["env"] = [
+            {"name": name, "value": value} for name, value in {**self.environment, **environment}.items()
+        ]
         return self.declare(**spec, **(more or {}))
 
     def options(self, manifest: Path) -> tuple[str, ...]:
@@ -92,6 +97,11 @@ class Keyed(Trial[KeyedHerd]):
 
     def __init__(self, folder: Path, bootstrap: str, name: str) -> None:
         super().__init__(folder, KeyedHerd(folder, bootstrap, name), Records(bootstrap, f"demo.{name}", name))
+        self.written: Callable[[], Rows] | None = None
+        """What the cells have written, if not to Delta tables."""
+
+    def found(self, generation: int = 0) -> Rows:
+        return super().found(generation) if self.written is None else self.written()
 
     def close(self) -> None:
         self.records.close()

@@ -5,18 +5,25 @@ from __future__ import annotations
 import random
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
+from dev.cluster.postgresql import PostgreSQL
 from tests.harness.broker import Broker
 from tests.harness.cluster import Tell
-from tests.harness.keyed.application import CELLS
+from tests.harness.keyed.application import CELLS, QUERIES
 from tests.harness.keyed.schedule import Step, schedule
 from tests.harness.long import long
+from tests.harness.postgresql import postgresql
 from tests.integration.local.keyed import Keyed, KeyedHerd
 from tests.simulation import seeds
+
+__all__ = ["postgresql"]
 
 SCHEDULES = 20
 
@@ -60,6 +67,54 @@ def test_cells_write_what_one_query_writes_whatever_happens_to_the_group(keyed: 
 @pytest.mark.parametrize("number", range(SCHEDULES))
 def test_cells_write_what_one_query_writes_after_any_schedule(keyed: Keyed, tell: Tell, number: int) -> None:
     rows_are_those_of_one_query(keyed, random.SystemRandom().randrange(seeds.MOST), 3, tell)
+
+
+EVERYTHING = (
+    Step("grow", settled=True),
+    Step("kill", settled=True),
+    Step("operator", settled=False),
+    Step("double", settled=True),
+    Step("operator", settled=True),
+    Step("shrink", settled=False),
+)
+
+
+@long
+@pytest.mark.timeout(900)
+def test_tables_of_postgresql_have_what_one_query_writes_whatever_happens_to_the_group(
+    keyed: Keyed, postgresql: PostgreSQL
+) -> None:
+    columns = {
+        "windows": 'key text, "window" bigint, n bigint, sum bigint',
+        "firsts": "key text, third bigint",
+        "pairs": "key text, number bigint, view bigint",
+        "numbers": "key text, number bigint",
+    }
+
+    def run(statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgresql.conninfo) as connection:
+            done = connection.execute(statement.encode())
+            return done.fetchall() if done.description else []
+
+    for name, each in columns.items():
+        run(f"CREATE TABLE {name} ({each})")
+    keyed.group.environment = {"TEST_POSTGRESQL": postgresql.conninfo}
+    keyed.written = lambda: {name: Counter(run(f"SELECT * FROM {name}")) for name in columns}
+
+    keyed.rows_are_those_of_one_query(1, EVERYTHING)
+    keyed.batch_ids_go_on()
+
+
+@long
+@pytest.mark.timeout(900)
+def test_topics_have_what_one_query_writes_whatever_happens_to_the_group(keyed: Keyed) -> None:
+    topics = {name: f"{keyed.group.name}-{name}" for name in QUERIES}
+    keyed.records.create(topics.values())
+    keyed.group.environment = {"TEST_TOPIC": keyed.group.name}
+    keyed.written = lambda: {name: keyed.records.rows_in(topic) for name, topic in topics.items()}
+
+    keyed.rows_are_those_of_one_query(1, EVERYTHING)
+    keyed.batch_ids_go_on()
 
 
 @long
