@@ -1,6 +1,6 @@
 """Writes a record for every key of every cell: `python -m benchmarks.state.load <servers> <topic> <cells> <keys> <characters>`.
 
-Run by `__main__` in the environment of the benchmarks: librdkafka writes 4 GB in a minute, kafka-python in 12.
+Run by `__main__` in the environment of the benchmarks: kafka-python needs minutes for each GB.
 """
 
 from __future__ import annotations

@@ -127,6 +127,9 @@ ELSEWHERE = frozenset(
 )
 """What does not happen to a topic that grows by multiples: it grows in no other way, and nothing of it goes."""
 
+WHILE_GROWING = tuple(kind for kind in FAULTS if kind not in ELSEWHERE)
+"""What does."""
+
 GROWS = "topic grows by a multiple"
 """What users do in some schedules only."""
 
@@ -169,7 +172,7 @@ class Plan:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The faults that can happen."""
-        return tuple(kind for kind in FAULTS if kind not in ELSEWHERE) if self.grows else FAULTS
+        return WHILE_GROWING if self.grows else FAULTS
 
     @property
     def kinesis(self) -> bool:
@@ -300,8 +303,7 @@ def with_growth(drawn: Plan) -> Plan:
         growth_cutover=GrowthCutover.AFTER_SETTLE,
         growth_settle=SETTLE,
     )
-    kinds = [kind for kind in FAULTS if kind not in ELSEWHERE]
-    kept = [(when, rng.choice(kinds) if kind in ELSEWHERE else kind) for when, kind in drawn.steps]
+    kept = [(when, rng.choice(WHILE_GROWING) if kind in ELSEWHERE else kind) for when, kind in drawn.steps]
     steps = [each for each in kept if each[1] not in (RESET, "order changes")]
     first = rng.uniform(60.0, 240.0)
     steps.append((first, GROWS))

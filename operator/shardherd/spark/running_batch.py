@@ -117,15 +117,14 @@ def of_cell(cell_id: str, shard: ShardId, batch_id: int, running: Running | None
     Batch ids go on where the cell moves to, and begin anew only with another `cell_id`. No epoch is needed: Spark's log of the
     cell has each of them once, whoever plans it. Raises RangesError.
     """
-    _check_running(batch_id, running)
-    assert running is not None
+    run = _checked(batch_id, running).run
     group, generation, _ = cell_id.rsplit("/", 2)
     found = {shard: BatchRange(batch_id, batch_id + 1, 0)}
-    return BatchRanges(found, group=group, batch_id=batch_id, run=running.run, topic_ids={shard: generation}, by_record=False)
+    return BatchRanges(found, group=group, batch_id=batch_id, run=run, topic_ids={shard: generation}, by_record=False)
 
 
-def _check_running(batch_id: int, running: Running | None) -> None:
-    """Raises RangesError unless this micro-batch is the one that is running."""
+def _checked(batch_id: int, running: Running | None) -> Running:
+    """What is running, which must be this micro-batch. Raises RangesError."""
     if running is None:
         raise RangesError(
             f"ranges({batch_id}) was called outside of a micro-batch: call it in the function that foreachBatch calls, in the "
@@ -136,12 +135,12 @@ def _check_running(batch_id: int, running: Running | None) -> None:
             f"ranges({batch_id}) was called while micro-batch {running.batch_id} is running: pass the batch id that "
             "foreachBatch was called with"
         )
+    return running
 
 
 def ranges_of(handed: HandedBatch | None, group: str, batch_id: int, running: Running | None) -> BatchRanges:
     """The ranges of micro-batch `batch_id`, which must be the one that is running. Raises RangesError."""
-    _check_running(batch_id, running)
-    assert running is not None
+    running = _checked(batch_id, running)
     if handed is None:
         raise RangesError(
             f"nothing of this ConsumerGroup is being read, so that micro-batch {batch_id} has no ranges of it: ranges() is for "
