@@ -297,8 +297,15 @@ def _install(packages: list[str]) -> None:
             return
         with _no_services():
             quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+            finish_interrupted()
             _run(["apt-get", "update", "-qq"], env=quiet)
             _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=quiet)
+
+
+def finish_interrupted() -> None:
+    """Configure the packages that somebody who was ended has unpacked only: apt-get installs nothing until that is done."""
+    if _run(["dpkg", "--audit"]).strip():
+        _run(["dpkg", "--configure", "-a"], env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
 @contextmanager
