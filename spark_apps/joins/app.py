@@ -1,7 +1,14 @@
 """Joins orders and payments, of two topics, by their keys, and appends what fits to a Delta table, each pair once.
 
-Arguments: which join (`window`, `sliding`, `session`, `interval` or `co-group`), the table, and the two topics. Records are
-JSON: a number, and the time of the event.
+Arguments: which join, the table, and the two topics. Records are JSON: a number, and the time of the event. The joins are:
+
+- `window`: every order with every payment of its key in the same second;
+- `sliding`: the same of 2 seconds, which begin every second: a pair is there once for each that it is in;
+- `session`: every order with every payment of its key, as long as no 1.2 seconds pass without either; written when the
+  watermark has passed;
+- `interval`: every order with the payments of its key from 2 seconds before to 1 second after it: both ends count;
+- `co-group`: all orders and payments of a key and second, as two lists, also where one is empty; written when the watermark
+  has passed.
 """
 
 import sys
