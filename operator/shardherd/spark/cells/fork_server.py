@@ -1,7 +1,8 @@
-"""Forks the processes of stream readers, with all imported that they need: `python -m shardherd.spark.cells.fork_server`.
+"""Forks the processes of queries, with all imported that they need: `python -m shardherd.spark.cells.fork_server`.
 
-Each start of a cell's query takes a process, which Spark starts anew: it imports for a second of the processor, at the very
-time for which nobody reads the cell, and Spark gives up if that takes 10 s, as it does where cores are short. A fork begins at
+Each start of a cell's query takes a process for its stream reader, and one more with `transformWithState`. Spark starts them
+anew: each imports for a second of the processor, at the very time for which nobody reads the cell, and Spark gives up if that
+takes 10 s, as it does where cores are short. A fork begins at
 once, and shares the memory of what was imported. `forked` starts the server, `launch.sitecustomize` asks it. It decides nothing
 about who reads what, starts no thread, and ends when its standard input does: that is the driver's hand.
 """
@@ -22,26 +23,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shardherd.spark.cells.launch.sitecustomize import RUNNER
+from shardherd.spark.cells.launch.sitecustomize import RUNNERS
 
 log = logging.getLogger(__name__)
 
-MODULES = (RUNNER, "shardherd.spark.source", "shardherd.spark.link", "shardherd.spark.task_planning")
+MODULES = (*RUNNERS, "shardherd.spark.source", "shardherd.spark.link", "shardherd.spark.task_planning")
 
 PATIENCE = 5.0
 """Seconds that a process may take to say what it wants: others wait meanwhile."""
 
 
 def load() -> None:
-    """Import what stream readers need. What cannot be imported is theirs to complain of."""
+    """Import what these processes need. What cannot be imported is theirs to complain of."""
     # A thread of Arrow's second allocator, which would not be in the forks anyway.
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     try:
         for module in MODULES:
             importlib.import_module(module)
     except ImportError:
-        log.warning("stream readers import for themselves what they need, as it cannot be imported here", exc_info=True)
-    sys.modules.pop(RUNNER, None)  # it is run as the main program of each fork
+        log.warning("processes of queries import for themselves what they need, as it cannot be imported here", exc_info=True)
+    for runner in RUNNERS:
+        sys.modules.pop(runner, None)  # it is run as the main program of each fork
     if (random := sys.modules.get("numpy.random")) is not None:
         os.register_at_fork(after_in_child=random.seed)
     # What is here stays: a fork's collection of garbage must neither look at it nor take a copy of its memory by that.
@@ -74,7 +76,7 @@ def _serve_one(line: socket.socket, listener: socket.socket) -> None:
         try:
             fork = os.fork()
         except OSError as error:
-            log.warning("a stream reader's process is not forked, and does the work itself: %s", error)
+            log.warning("the process of a query is not forked, and does the work itself: %s", error)
             return
         if not fork:
             listener.close()
@@ -105,7 +107,7 @@ def _be(line: socket.socket, files: list[int], wanted: dict[str, Any]) -> None:
     except SystemExit as error:
         code = error.code & 255 if isinstance(error.code, int) else int(error.code is not None)
     except Exception:
-        log.exception("the process of a stream reader has failed")
+        log.exception("the process of a query has failed")
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Starts the server that forks stream readers' processes, and has those ask it that Spark's JVM starts; `application` calls it.
+"""Starts the server that forks the processes of queries, and has those ask it that Spark's JVM starts; `application` calls it.
 
 Only a driver with cells has it: a query of its own for each cell is started wherever the cell goes. Forks nothing itself.
 """
@@ -26,7 +26,7 @@ _servers: list[subprocess.Popen[bytes]] = []
 
 
 def start(address: Path) -> subprocess.Popen[bytes]:
-    """The server, which ends with this process. It is there when it has imported what readers need; nobody waits for it."""
+    """The server, which ends with this process. It is there when it has imported what they need; nobody waits for it."""
     server = subprocess.Popen(
         [sys.executable, "-m", "shardherd.spark.cells.fork_server", str(address)],
         stdin=subprocess.PIPE,
@@ -38,7 +38,7 @@ def start(address: Path) -> subprocess.Popen[bytes]:
 
 @contextlib.contextmanager
 def asked(address: Path) -> Iterator[None]:
-    """What is started meanwhile, the JVM above all, has its stream readers ask the server."""
+    """What is started meanwhile, the JVM above all, has the processes of its queries ask the server."""
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", sitecustomize.ADDRESS)}
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(LAUNCH), before["PYTHONPATH"])))
     os.environ[sitecustomize.ADDRESS] = str(address)

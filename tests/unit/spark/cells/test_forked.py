@@ -1,4 +1,4 @@
-"""The processes of stream readers as Spark starts them: forks of the server where there is one, and otherwise as ever."""
+"""The processes of queries as Spark starts them: forks of the server where there is one, and otherwise as ever."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typing import BinaryIO
 import pytest
 
 from shardherd.spark.cells import fork_server, forked
-from shardherd.spark.cells.launch.sitecustomize import RUNNER
+from shardherd.spark.cells.launch.sitecustomize import READER, RUNNERS
 
 SECRET = b"a-secret"
 
 
 class Jvm:
-    """What Spark's JVM does for a stream reader: it starts a process, which connects back and says who it is."""
+    """What Spark's JVM does for a query: it starts a process, which connects back and says who it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = READER) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(60)
         port = self._listener.getsockname()[1]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", RUNNER],
+            [sys.executable, "-m", module],
             env={
                 **os.environ,
                 "PYTHON_WORKER_FACTORY_PORT": str(port),
@@ -85,17 +85,18 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_stream_readers_process_is_a_fork_of_the_server_and_ends_as_it_would_have(
-    server: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("module", RUNNERS)
+def test_the_process_of_a_query_is_a_fork_of_the_server_and_ends_as_it_would_have(
+    module: str, server: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fork = Jvm()
+    fork = Jvm(module)
     assert fork.pid != fork.process.pid
     assert parent(fork.pid) == server.pid
     assert Path(f"/proc/{fork.pid}/cwd").readlink() == Path.cwd()
     ended = fork.end()
 
     monkeypatch.setenv("SHARDHERD_FORK_SERVER", "/nowhere/forks.sock")
-    plain = Jvm()
+    plain = Jvm(module)
     assert plain.pid == plain.process.pid, "it does the work itself where nobody forks"
     assert plain.end() == ended
 
@@ -127,7 +128,7 @@ def test_a_fork_imports_from_where_the_process_would_have(tmp_path: Path, monkey
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, forked.asked(tmp_path / "forks.sock"):
         listener.bind(str(tmp_path / "forks.sock"))
         listener.listen()
-        asking = subprocess.Popen([sys.executable, "-m", RUNNER], stderr=subprocess.DEVNULL)
+        asking = subprocess.Popen([sys.executable, "-m", READER], stderr=subprocess.DEVNULL)
         line, _ = listener.accept()
         with line:
             _, files, _, _ = socket.recv_fds(line, 1, 3)
@@ -153,7 +154,7 @@ def test_the_server_outlives_a_fork_that_the_system_refuses(
         socket.send_fds(ours, [b"f"], [0, 1, 2])
         ours.sendall(b"{}\n")
         fork_server._serve_one(theirs, listener)
-    assert caplog.messages == ["a stream reader's process is not forked, and does the work itself: no more processes"]
+    assert caplog.messages == ["the process of a query is not forked, and does the work itself: no more processes"]
 
 
 def test_another_sitecustomize_is_imported_as_if_ours_were_not_there(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Has Python's processes ready that start a query; `cells.forked` puts this folder on the driver's PYTHONPATH.
 
-Python imports a module of this name before anything else. In the process that Spark starts for a stream reader it asks the
-server of `cells.fork_server` for a fork, and then only stands for that: it hands signals on, and ends as it does. In the
-daemons whose forks plan a source it imports the source, which each fork would import otherwise; Spark ends those that were idle
-for a minute. Where there is no such server, and in all other processes, it does nothing but import the `sitecustomize` that
-would have come.
+Python imports a module of this name before anything else. In the processes that Spark starts for a query it asks the server of
+`cells.fork_server` for a fork, and then only stands for that: it hands signals on, and ends as it does. In the daemons whose
+forks plan a source it imports the source, which each fork would import otherwise; Spark ends those that were idle for a minute.
+Where there is no such server, and in all other processes, it does nothing but import the `sitecustomize` that would have come.
 """
 
 import sys
 
-RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+READER = "pyspark.sql.streaming.python_streaming_source_runner"
 """What Spark runs for a stream reader: it imports for a second of the processor before it says anything."""
+
+STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
+"""What Spark runs before the first micro-batch of a query with `transformWithState`, to ask which state it has."""
+
+RUNNERS = (READER, STATE)
 
 PLANNERS = ("pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_data_source_read")
 """What Spark's daemons fork to make a source, and to learn how its tasks read it."""
@@ -21,7 +25,7 @@ ADDRESS = "SHARDHERD_FORK_SERVER"
 """Environment variable with the server's socket."""
 
 
-def _stand_for_a_fork() -> None:
+def _stand_for_a_fork(module: str) -> None:
     """Returns only if there is none: then this process is to do the work."""
     import contextlib
     import json
@@ -36,7 +40,7 @@ def _stand_for_a_fork() -> None:
         folder = str(Path.cwd())
         # As `-m` has it: the folder comes to the path after this module.
         path = sys.path if sys.flags.safe_path else [folder, *sys.path]
-        wanted = json.dumps({"module": RUNNER, "environment": dict(os.environ), "path": path, "folder": folder})
+        wanted = json.dumps({"module": module, "environment": dict(os.environ), "path": path, "folder": folder})
         socket.send_fds(line, [b"f"], [0, 1, 2])
         line.sendall(wanted.encode() + b"\n")
         answers = line.makefile("rb")
@@ -82,7 +86,7 @@ def _import_the_next() -> None:
 
 if __name__ == "sitecustomize":
     _import_the_next()
-    if sys.orig_argv[-2:] == ["-m", RUNNER]:
-        _stand_for_a_fork()
+    if sys.orig_argv[-2:-1] == ["-m"] and sys.orig_argv[-1] in RUNNERS:
+        _stand_for_a_fork(sys.orig_argv[-1])
     elif sys.orig_argv[-3:-1] == ["-m", "pyspark.daemon"] and sys.orig_argv[-1] in PLANNERS:
         _import_the_source()
