@@ -46,6 +46,15 @@ class SourceUnavailableError(PortError):
     """The source cannot be reached or refuses us; it may come back."""
 
 
+class UnknownShardsError(SourceUnavailableError):
+    """The source does not have some of the shards, or does not have them yet. Nothing was written."""
+
+    def __init__(self, message: str, shards: frozenset[ShardId]) -> None:
+        """`shards` are all of those that it does not have."""
+        super().__init__(message)
+        self.shards = shards
+
+
 class CommitFencedError(PortError):
     """Another coordinator has taken over the offsets of this group."""
 
@@ -196,7 +205,7 @@ class OffsetStore(Protocol):
         """Make these positions durable, each with its note if it has one, all or none; they are when this returns.
 
         A note has at most 400 characters. Raises CommitFencedError, OutcomeUnknownError, SourceUnavailableError (surely not
-        written).
+        written); of this UnknownShardsError, if the others can be committed without these.
         """
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.ports import CommitFencedError, OffsetStore, SourceUnavailableError
+from shardherd.ports import CommitFencedError, OffsetStore, SourceUnavailableError, UnknownShardsError
 
 Open = Callable[[], OffsetStore]
 
@@ -141,6 +141,21 @@ class OffsetsContract:
         await store.forget([])
         await store.commit({first: 1}, {})
         assert await store.read([first, second]) == {first: 1, second: 7}
+
+
+class SourceOffsetsContract(OffsetsContract):
+    """Of a store that the source itself keeps, which so knows what there is."""
+
+    async def test_shards_that_the_source_does_not_have_are_named(self, topic: str, open_store: Open) -> None:
+        store = open_store()
+        await store.take_over()
+        unknown = frozenset({shard(topic, 98), shard(topic, 99), shard(f"{topic}-that-was-never-there", 0)})
+
+        with pytest.raises(UnknownShardsError) as refused:
+            await store.commit({shard(topic, 0): 6, **dict.fromkeys(unknown, 1)}, {})
+
+        assert refused.value.shards == unknown
+        assert await store.read([shard(topic, 0)]) == {}
 
 
 def shard(topic: str, partition: int) -> ShardId:

@@ -21,7 +21,7 @@ from shardherd.adapters.memory import (
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
 from shardherd.ports import Caller, OffsetStore, ShardSource
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
-from tests.contract.offsets import OffsetsContract, Open
+from tests.contract.offsets import Open, SourceOffsetsContract
 from tests.contract.ownership import OwnershipContract
 from tests.contract.secrets import SecretsContract, SecretsLab
 from tests.contract.source import SourceContract
@@ -63,7 +63,7 @@ class TestMemoryOwnership(OwnershipContract):
         return GROUP
 
 
-class TestMemoryOffsets(OffsetsContract):
+class TestMemoryOffsets(SourceOffsetsContract):
     @pytest.fixture
     def topic(self) -> str:
         return "clicks"

@@ -27,6 +27,7 @@ from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipUnavailableError,
     SourceUnavailableError,
+    UnknownShardsError,
 )
 
 log = logging.getLogger(__name__)
@@ -210,6 +211,8 @@ class Committer:
             await self._copies.make_way(offsets)
             self._check_lease()
             await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._served.group.notes(offsets)))
+        except UnknownShardsError as error:
+            return await self._without(error, offsets)
         except OwnershipUnavailableError as error:
             log.warning("group %s: nothing is committed: %s", self._identity, error)
             return NOTHING
@@ -224,6 +227,15 @@ class Committer:
             return await self._fenced(offsets, error)
         self._served.report(CommitError(""))
         return CheckpointsCommitted(offsets)
+
+    async def _without(self, error: UnknownShardsError, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
+        """Commit the others: a topic that was deleted a moment ago, and is not missed yet, keeps no checkpoint of them back."""
+        others = {shard: offset for shard, offset in offsets.items() if shard not in error.shards}
+        if not others:
+            self._served.report(CommitError(str(error)))
+            return NOTHING
+        log.info("group %s: %s; the positions of the other %d shards are committed", self._identity, error, len(others))
+        return await self._commit_now(others)
 
     async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         """Prove that we lead, take over again and read back, for as long as it takes.

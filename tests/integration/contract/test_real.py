@@ -42,7 +42,7 @@ from shardherd.ports import (
     TokenReviewer,
 )
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
-from tests.contract.offsets import OffsetsContract, Open
+from tests.contract.offsets import OffsetsContract, Open, SourceOffsetsContract
 from tests.contract.ownership import OwnershipContract
 from tests.contract.secrets import SecretsContract, SecretsLab
 from tests.contract.source import SourceContract
@@ -282,7 +282,7 @@ class TestKubernetesSecrets(SecretsContract):
         ours.close()
 
 
-class TestKafkaOffsets(OffsetsContract):
+class TestKafkaOffsets(SourceOffsetsContract):
     @pytest.fixture
     async def kafka(self, cluster: Cluster) -> AsyncIterator[KafkaLab]:
         lab = KafkaLab(cluster.kafka_bootstrap)

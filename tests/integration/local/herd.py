@@ -95,7 +95,8 @@ class Herd:
     def declare(self, **spec: Any) -> Path:
         """Write the manifest; its file."""
         made = merge(copy.deepcopy(MANIFEST), {"metadata": {"name": self.name}, "spec": spec})
-        made["spec"]["source"]["kafka"].setdefault("topics", [self.name])
+        if "topicPattern" not in made["spec"]["source"]["kafka"]:
+            made["spec"]["source"]["kafka"].setdefault("topics", [self.name])
         path = self.folder / "consumergroup.yaml"
         path.write_text(yaml.safe_dump(made))
         return path

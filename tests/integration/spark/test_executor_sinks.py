@@ -56,7 +56,7 @@ def each_record_once(site: Site, coordinator: ScriptedCoordinator, topic: str, r
         site.wait_until(lambda lost=lost: bool(executors(driver) - lost), "there is another executor")  # type: ignore[misc]
         step.free()
         end = dict.fromkeys(shards, 50 * (turn + 1))
-        coordinator.wait_until(lambda end=end: coordinator.positions() == end, "all is durable", START)  # type: ignore[misc]
+        coordinator.wait_until(lambda end=end: coordinator.positions() == end, "all is durable", START)
         assert rows() == written, "each record is there once"
     assert {shard.epoch for shard in coordinator.shards.values()} == set(range(1, 5)), "no shard was granted anew"
     assert driver.terminate() == 0

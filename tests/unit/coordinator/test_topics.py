@@ -58,6 +58,20 @@ async def test_a_consumer_that_still_names_the_deleted_topic_is_told_to_wait_wit
     assert rig.view.source_reachable
 
 
+async def test_a_topic_that_nobody_has_missed_yet_keeps_no_checkpoint_of_the_others_back(rig: Rig) -> None:
+    consumer = await two_topics(rig)
+    rig.kafka.faults.hold("discover")
+    del rig.kafka.topics["u"]
+
+    assert await consumer.commit(7) == {CheckpointResult.OK, CheckpointResult.WITHHELD}
+    assert rig.kafka.committed["demo.clicks"] == {ShardId(f"t/{number}"): 7 for number in range(4)} | {
+        ShardId("u/0"): 0,
+        ShardId("u/1"): 0,
+    }
+    assert rig.view.source_reachable
+    assert "SourceUnavailable" not in rig.events.reasons()
+
+
 async def test_what_is_missing_of_a_list_is_told_until_it_is_there(rig: Rig) -> None:
     consumer = await two_topics(rig)
     del rig.kafka.topics["u"]

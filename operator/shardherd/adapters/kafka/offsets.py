@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from kafka.protocol.producer import AddOffsetsToTxnRequest, EndTxnRequest, InitP
 
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
-from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
+from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError, UnknownShardsError
 from shardherd.source.kafka.coordinators import TRANSACTION, ask_coordinator
 from shardherd.source.kafka.partitions import partition_of, shard_of
 
@@ -99,7 +99,8 @@ class KafkaOffsetStore:
         """Write the offsets in one transaction, with the notes as their metadata.
 
         Raises CommitFencedError if another producer has taken the transactional id, OutcomeUnknownError if the last step may
-        have happened, SourceUnavailableError if it surely did not.
+        have happened, UnknownShardsError if the broker does not have some of the partitions, SourceUnavailableError if the last
+        step surely did not happen.
         """
         async with self._writing:
             if self._producer is None:
@@ -115,6 +116,8 @@ class KafkaOffsetStore:
                     raise CommitFencedError(
                         f"another producer has taken over transactional id {self._transactional_id!r}: {error}"
                     ) from error
+                if asked.unknown:
+                    raise UnknownShardsError(str(error), frozenset(asked.unknown)) from error
                 if asked.to_commit and not isinstance(error.__cause__, errors.InvalidTxnStateError):
                     raise OutcomeUnknownError(f"{error}; it may have happened") from error
                 raise
@@ -167,12 +170,15 @@ class KafkaOffsetStore:
         identity = {"transactional_id": self._transactional_id, "producer_id": producer.id, "producer_epoch": producer.epoch}
         await self._txn(wire, lambda: AddOffsetsToTxnRequest(group_id=self._group, max_version=_ADD_VERSION, **identity))
         for topics in parts:
-            await ask_coordinator(
+            answer, _ = await ask_coordinator(
                 wire,
                 self._group,
                 partial(TxnOffsetCommitRequest, group_id=self._group, topics=topics, max_version=_COMMIT_VERSION, **identity),
-                _first_error,
+                lambda answer: _first_error(answer, errors.UnknownTopicOrPartitionError.errno),
             )
+            asked.unknown |= _unknown(answer)
+        if asked.unknown:
+            raise errors.UnknownTopicOrPartitionError(", ".join(sorted(asked.unknown)[:5]))
         asked.to_commit = True
         await self._txn(wire, lambda: EndTxnRequest(committed=True, max_version=_END_VERSION, **identity))
 
@@ -240,8 +246,9 @@ class KafkaOffsetStore:
 
 @dataclass
 class _Step:
-    """How far a transaction came: whether the broker may have been asked to commit it."""
+    """How far a transaction came: what the broker does not have of it, and whether it may have been asked to commit it."""
 
+    unknown: set[ShardId] = field(default_factory=set)
     to_commit: bool = False
 
 
@@ -267,6 +274,16 @@ def _by_topic(shards: Sequence[ShardId]) -> dict[str, list[int]]:
         topic, partition = partition_of(shard)
         topics.setdefault(topic, []).append(partition)
     return topics
+
+
+def _unknown(response: Any) -> set[ShardId]:
+    """The partitions that the broker says it does not have."""
+    return {
+        shard_of(topic.name, partition.partition_index)
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code == errors.UnknownTopicOrPartitionError.errno
+    }
 
 
 def _first_error(response: Any, *accepted: int) -> int:

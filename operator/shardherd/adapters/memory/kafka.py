@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from shardherd.adapters.memory.faults import Faults
 from shardherd.core.group.topics import PatternError, check, selects
 from shardherd.core.model.nouns import GroupSpec, KafkaSource, Offset, ShardId, ShardInfo
-from shardherd.ports import CommitFencedError, Discovered, SourceUnavailableError
+from shardherd.ports import CommitFencedError, Discovered, SourceUnavailableError, UnknownShardsError
 
 
 @dataclass
@@ -191,10 +191,9 @@ class MemoryOffsetStore:
         await _enter(self._kafka, "commit", self._servers)
         if self._writer == 0 or self._writer != self._kafka.writers.get(self._group):
             raise CommitFencedError(f"another producer has taken over transactional id 'shardherd.{self._group}'")
-        for shard in offsets:
-            topic, _, number = shard.rpartition("/")
-            if int(number) >= len(self._kafka.topics.get(topic, ())):
-                raise SourceUnavailableError(f"Kafka at {self._servers}: cannot commit {shard}: UnknownTopicOrPartitionError")
+        unknown = frozenset(shard for shard in offsets if not self._has(shard))
+        if unknown:
+            raise UnknownShardsError(f"Kafka at {self._servers}: cannot commit: UnknownTopicOrPartitionError", unknown)
         self._kafka.committed.setdefault(self._group, {}).update(offsets)
         noted = self._kafka.noted.setdefault(self._group, {})
         for shard in offsets:
@@ -202,6 +201,10 @@ class MemoryOffsetStore:
         noted.update(notes)
         self._kafka.commits += 1
         self._kafka.faults.leave("commit")
+
+    def _has(self, shard: ShardId) -> bool:
+        topic, _, number = shard.rpartition("/")
+        return int(number) < len(self._kafka.topics.get(topic, ()))
 
     async def forget(self, shards: Sequence[ShardId]) -> None:
         await _enter(self._kafka, "forget", self._servers)
