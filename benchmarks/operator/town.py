@@ -136,7 +136,8 @@ class Town:
                 name: {"num_partitions": min(count, PARTITIONS_AT_ONCE), "replication_factor": 1}
                 for name, count in partitions.items()
             }
-            admin.create_topics(wanted, timeout_ms=120_000, wait_for_metadata=True)
+            admin.create_topics(wanted, timeout_ms=120_000)
+            admin.wait_for_topics(list(wanted), timeout_ms=120_000)
             for name, count in partitions.items():
                 for so_many in range(2 * PARTITIONS_AT_ONCE, count + PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE):
                     admin.create_partitions({name: min(so_many, count)}, timeout_ms=120_000)
