@@ -26,15 +26,16 @@ Counts = Counter[tuple[str, int]]
 """How often a key's count is among the results."""
 
 
+def check(found: Counts, records: Records) -> None:
+    """Each count of each key is there once, up to how many records there were."""
+    assert set(found.values()) == {1}, "a micro-batch was written twice, or two were counted from the same state"
+    assert {key: max(n for each, n in found if each == key) for key, _ in found} == records.counts
+
+
 def each_count_once(
     site: Site, coordinator: ScriptedCoordinator, topic: str, counts: Callable[[], Counts], **settings: str
 ) -> None:
     """A holder stands still before its commit, its cells move, and it comes back; their next holder is killed there."""
-
-    def check() -> None:
-        found = counts()
-        assert set(found.values()) == {1}, "a micro-batch was written twice, or two were counted from the same state"
-        assert {key: max(n for each, n in found if each == key) for key, _ in found} == records.counts
 
     coordinator.cells = CELLS
     records = Records(site, topic)
@@ -45,7 +46,7 @@ def each_count_once(
     coordinator.grant("clicks-0", *every)
     records.write(120)
     coordinator.wait_until(lambda: durable(coordinator) == 120, "the first records are counted", START)
-    check()
+    check(counts(), records)
 
     before = Step(site, first, "before-commit")
     before.block()
@@ -55,7 +56,7 @@ def each_count_once(
     coordinator.grant("clicks-1", *every)
     coordinator.died("clicks-0")
     coordinator.wait_until(lambda: durable(coordinator) == 240, "the second one counts on from the same state", START)
-    check()
+    check(counts(), records)
     before.free()
     first.process.send_signal(signal.SIGCONT)
     refused, ended = (
@@ -65,7 +66,7 @@ def each_count_once(
     said = first.log.read_text
     site.wait_until(lambda: said().count(refused) >= CELLS, "the sink has refused the first one")
     site.wait_until(lambda: said().count(ended) >= CELLS, "and Spark has ended its queries")
-    check()
+    check(counts(), records)
 
     killed = Step(site, second, "before-commit")
     killed.block()
@@ -75,7 +76,7 @@ def each_count_once(
     site.wait_until(lambda: not second.children(), "its JVM and its workers end with it")
     third = run(site, "clicks-1", 2, **settings)
     coordinator.wait_until(lambda: durable(coordinator) == 300, "the next run has finished that micro-batch", START)
-    check()
+    check(counts(), records)
     assert third.terminate() == 0
 
 

@@ -47,6 +47,10 @@ class Step:
     def free(self) -> None:
         self._file.unlink()
 
+    def forget(self) -> None:
+        """It was there: the next time it is to say so anew."""
+        self._there.unlink()
+
 
 def each_record_once(
     site: Site, coordinator: ScriptedCoordinator, topic: str, rows: Rows, commit: Callable[[Driver], Any], **settings: str
