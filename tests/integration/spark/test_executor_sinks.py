@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,7 +19,7 @@ from tests.harness.long import long
 from tests.integration.spark.drivers import START, Driver, Site, produce
 from tests.integration.spark.scripted import ScriptedCoordinator
 from tests.integration.spark.test_cell_sinks import APPLICATION as CELL_APPLICATION
-from tests.integration.spark.test_cell_sinks import Counts, check
+from tests.integration.spark.test_cell_sinks import Output, check, in_a_topic, in_delta, in_postgresql
 from tests.integration.spark.test_cells import CELLS, Records, durable, run, shards_of
 from tests.integration.spark.test_consumers import warm
 from tests.integration.spark.test_executors import CONF, executors
@@ -113,58 +113,39 @@ def test_a_table_of_postgresql_has_each_record_once(
     each_record_once(site, coordinator, topic, rows, TEST_TABLE="clicks", TEST_POSTGRESQL=postgresql.conninfo)
 
 
-def each_count_once(
-    site: Site, coordinator: ScriptedCoordinator, topic: str, counts: Callable[[], Counts], **settings: str
-) -> None:
+def each_count_once(site: Site, coordinator: ScriptedCoordinator, topic: str, output: Output) -> None:
     """Of cells, with their state in the executors."""
     coordinator.cells = CELLS
     records = Records(site, topic)
-    driver = run(site, "clicks-0", 1, **settings, **with_executors(CELL_APPLICATION))
+    driver = run(site, "clicks-0", 1, **output.settings, **with_executors(CELL_APPLICATION))
     warm(coordinator, driver)
     coordinator.grant("clicks-0", *(shard for cell in range(CELLS) for shard in shards_of(topic, cell)))
     records.write(120)
     coordinator.wait_until(lambda: durable(coordinator) == 120, "the first records are counted", START)
-    check(counts(), records)
+    check(output, records)
 
     for _ in range(TIMES):
         with killed_in_a_task(site, driver):
             records.write(120)
         coordinator.wait_until(lambda: durable(coordinator) == records.total, "all is counted on", START)
-        check(counts(), records)
+        check(output, records)
     assert driver.terminate() == 0
 
 
 @long
 def test_a_delta_table_has_each_micro_batch_of_a_cell_once(site: Site, coordinator: ScriptedCoordinator, topic: str) -> None:
-    table = str(site.folder / "table")
-
-    def counts() -> Counts:
-        found = DeltaTable(table).to_pyarrow_table().to_pylist()
-        return Counter((row["key"], row["count"]) for row in found)
-
-    each_count_once(site, coordinator, topic, counts, TEST_TABLE=table)
+    each_count_once(site, coordinator, topic, in_delta(site))
 
 
 @long
 def test_a_topic_has_each_micro_batch_of_a_cell_once(
     site: Site, coordinator: ScriptedCoordinator, topic: str, output: str
 ) -> None:
-    def counts() -> Counts:
-        texts = (each.value.decode().split(":") for each in committed(site.bootstrap, output))
-        return Counter((key, int(count)) for key, count in texts)
-
-    each_count_once(site, coordinator, topic, counts, TEST_TABLE=output, TEST_KAFKA="yes")
+    each_count_once(site, coordinator, topic, in_a_topic(site, output))
 
 
 @long
 def test_a_table_of_postgresql_has_each_micro_batch_of_a_cell_once(
     site: Site, coordinator: ScriptedCoordinator, topic: str, postgresql: PostgreSQL
 ) -> None:
-    with psycopg.connect(postgresql.conninfo) as connection:
-        connection.execute("CREATE TABLE counts (key text, count bigint)")
-
-    def counts() -> Counts:
-        with psycopg.connect(postgresql.conninfo) as connection:
-            return Counter(connection.execute("SELECT key, count FROM counts").fetchall())
-
-    each_count_once(site, coordinator, topic, counts, TEST_TABLE="counts", TEST_POSTGRESQL=postgresql.conninfo)
+    each_count_once(site, coordinator, topic, in_postgresql(postgresql))

@@ -2,9 +2,9 @@
 
 Each start of a cell's query takes a process for its stream reader, and one more with `transformWithState`. Spark starts them
 anew: each imports for a second of the processor, at the very time for which nobody reads the cell, and Spark gives up if that
-takes 10 s, as it does where cores are short. A fork begins at
-once, and shares the memory of what was imported. `forked` starts the server, `launch.sitecustomize` asks it. It decides nothing
-about who reads what, starts no thread, and ends when its standard input does: that is the driver's hand.
+takes 10 s, as it does where cores are short. A fork begins at once, and shares the memory of what was imported. `forked` starts
+the server, `launch.sitecustomize` asks it. It decides nothing about who reads what, starts no thread, and ends when its
+standard input does: that is the driver's hand.
 """
 
 from __future__ import annotations
