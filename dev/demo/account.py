@@ -64,10 +64,7 @@ class Account:
     @property
     def slowest_takeover(self) -> float | None:
         """Seconds from the kill until the last of the dead consumer's shards was read by another; None: one never was."""
-        times = list(self.read_by_others_after.values())
-        if not times or None in times:
-            return None
-        return max(time for time in times if time is not None)
+        return slowest(self.read_by_others_after)
 
 
 def account(rows: Rows, produced: Mapping[str, int], timeline: Timeline) -> Account:
@@ -89,14 +86,25 @@ def account(rows: Rows, produced: Mapping[str, int], timeline: Timeline) -> Acco
         duplicates_at_scale_in=sum(1 for d in repeated if d.again_at >= timeline.scaled_in),
         unfinished_batch=unfinished,
         batch_before_it=before_it,
-        read_by_others_after={shard: _delay(rows, shard, timeline) for shard in timeline.dead_shards},
+        read_by_others_after=read_by_others_after(rows, timeline),
         pauses={name: _pauses(rows, since, until) for name, (since, until) in timeline.phases.items()},
     )
 
 
-def _delay(rows: Rows, shard: str, timeline: Timeline) -> float | None:
-    at = first_read_after(rows, shard, timeline.killed, not_by=timeline.dead)
-    return None if at is None else at - timeline.killed
+def read_by_others_after(rows: Rows, timeline: Timeline) -> dict[str, float | None]:
+    """Of each shard of the killed consumer: seconds from the kill until another consumer read it; None: none has yet."""
+
+    def delay(shard: str) -> float | None:
+        at = first_read_after(rows, shard, timeline.killed, not_by=timeline.dead)
+        return None if at is None else at - timeline.killed
+
+    return {shard: delay(shard) for shard in timeline.dead_shards}
+
+
+def slowest(times: Mapping[str, float | None]) -> float | None:
+    """The longest of these times; None if there is none, or one of them has not ended."""
+    known = [time for time in times.values() if time is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 def _pauses(rows: Rows, since: float, until: float) -> Pauses:

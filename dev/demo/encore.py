@@ -27,7 +27,7 @@ def grow_without_operator(story: Story) -> list[Line]:
     )
     away = _kill(story)
     story.await_settled(shards=12, consumers=3, within=START_S)
-    story.await_read_by_owners("the encore")
+    story.await_read_by_owners("the encore", since=since)
     return _lines(story, since, away, "a consumer joined")
 
 
@@ -42,7 +42,7 @@ def shrink_without_operator(story: Story) -> list[Line]:
     await_that(
         "the third application is gone", lambda: len(story.place.consumers()) == 2, within=MOVE_S, explain=story.place.explain
     )
-    story.await_read_by_owners("the encore")
+    story.await_read_by_owners("the encore", since=since)
     return _lines(story, since, away, "a consumer drained")
 
 
@@ -60,9 +60,10 @@ def _lines(story: Story, since: float, away: float, what: str) -> list[Line]:
     more = story.traffic.stop()
     produced = {shard: story.produced.get(shard, 0) + more.get(shard, 0) for shard in {*story.produced, *more}}
     story.produced = produced
+    sink = story.sink
 
     def read() -> Rows | None:
-        rows = story.sink.rows()
+        rows = sink.rows()
         return rows if count(rows, produced).missing == 0 else None
 
     rows = await_that("all of it is read", read, within=DRAIN_S, every=2, explain=story.place.explain)

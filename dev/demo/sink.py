@@ -83,13 +83,18 @@ def _seconds(table: pa.Table, column: str) -> Seconds:
 
 @dataclass
 class Sink:
-    """The folder that the application writes to. `rows` reads each file once, however often it is asked."""
+    """The folder that the application writes to. `rows` reads each file once, however often it is asked.
+
+    Files last written before `since`, in seconds since 1970, are left out: who looks on while an application runs must not
+    take its cores by reading all that it ever wrote.
+    """
 
     path: Path
+    since: float = 0.0
     _tables: dict[Path, pa.Table] = field(default_factory=dict)
 
     def rows(self) -> Rows:
-        """All rows that have been committed to the sink by now."""
+        """All rows of these files that have been committed to the sink by now."""
         for file in self._files():
             if file not in self._tables:
                 # Spark writes times as nanoseconds without a zone, and means UTC.
@@ -103,7 +108,9 @@ class Sink:
             folders[:] = sorted(name for name in folders if not name.startswith(HIDDEN))
             for name in sorted(names):
                 if name.endswith(".parquet") and not name.startswith(HIDDEN):
-                    yield Path(folder, name)
+                    file = Path(folder, name)
+                    if file.stat().st_mtime >= self.since:
+                        yield file
 
 
 @dataclass(frozen=True)

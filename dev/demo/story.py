@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dev.demo.account import Account, Line, Timeline, account, lines
+from dev.demo.account import Line, Timeline, account, lines, read_by_others_after, slowest
 from dev.demo.place import GROUP, NAMESPACE, TOPIC, Place
 from dev.demo.report import DemoError, Reporter, await_that
 from dev.demo.sink import Sink, owners_of
@@ -118,7 +118,7 @@ class Story:
         self.during_growth()
         self.await_settled(shards=12, consumers=3, within=START_S)
         self.reporter.say(f"12 shards are balanced {time.time() - self.moments['grown']:.0f} s after the topic grew")
-        self.await_read_by_owners("growth")
+        self.await_read_by_owners("growth", since=self.moments["grown"])
         after = self.place.runs()
         restarted = [pod for pod, run in before.items() if after.get(pod) != run]
         if restarted:
@@ -137,14 +137,14 @@ class Story:
         self._dead_shards = holding.shards_of(self._dead)
         starts = self.place.runs()[self._dead]
         self.moments["killed"], self.moments["died"] = self.place.kill(self._dead, len(self._dead_shards))
-        killed, sink = self.moments["killed"], self.sink
+        killed = self.moments["killed"]
+        sink = Sink(self.place.rows, since=killed)
 
-        def taken_over() -> bool:
-            return account_of(sink, self._timeline(), self.produced).slowest_takeover is not None
+        def taken_over() -> float | None:
+            return slowest(read_by_others_after(sink.rows(), self._timeline()))
 
-        await_that("others read its shards", taken_over, within=60, every=0.5, explain=self.place.explain)
-        slowest = account_of(sink, self._timeline(), self.produced).slowest_takeover
-        self.reporter.say(f"all {len(self._dead_shards)} of them were read by others within {slowest or 0:.1f} s of the kill")
+        took = await_that("others read its shards", taken_over, within=60, every=0.5, explain=self.place.explain)
+        self.reporter.say(f"all {len(self._dead_shards)} of them were read by others within {took:.1f} s of the kill")
         await_that(
             f"{self._dead} has started again",
             lambda: self.place.runs().get(self._dead, starts) != starts,
@@ -153,7 +153,7 @@ class Story:
         )
         self.await_settled(shards=12, consumers=3, within=START_S)
         self.reporter.say(f"{self._dead} is back and reads again, {time.time() - killed:.0f} s after the kill")
-        self.await_read_by_owners("its return")
+        self.await_read_by_owners("its return", since=killed)
         self.place.show_group()
 
     def scale_in(self) -> None:
@@ -165,7 +165,7 @@ class Story:
         await_that(
             "the third application is gone", lambda: len(self.place.consumers()) == 2, within=MOVE_S, explain=self.place.explain
         )
-        self.await_read_by_owners("scale-in")
+        self.await_read_by_owners("scale-in", since=self.moments["scaled in"])
         self.reporter.say(f"drained and gone after {time.time() - self.moments['scaled in']:.0f} s")
         self.place.show_group()
 
@@ -186,7 +186,7 @@ class Story:
 
     def table(self) -> list[Line]:
         """Step 5b: the table. A line that holds something says whether it held."""
-        result = lines(account_of(self.sink, self._timeline(), self.produced))
+        result = lines(account(self.sink.rows(), self.produced, self._timeline()))
         described = self.place.described()
         ends = {shard: found.end for shard, found in described.items() if found.end}
         kafka_lag = sum(found.lag for found in described.values())
@@ -250,9 +250,9 @@ class Story:
         self.reporter.say(f"holding shards: {found}")
         return found
 
-    def await_read_by_owners(self, after: str) -> None:
-        """Wait until each shard has been read by the consumer that holds it now: the move has reached the sink."""
-        sink = self.sink
+    def await_read_by_owners(self, after: str, *, since: float) -> None:
+        """Wait until each shard was read since then, last by the consumer that holds it now: the move has reached the sink."""
+        sink = Sink(self.place.rows, since)
 
         def reached() -> bool:
             rows = sink.rows()
@@ -287,11 +287,6 @@ class Story:
             dead=self._dead,
             dead_shards=self._dead_shards,
         )
-
-
-def account_of(sink: Sink, timeline: Timeline, produced: Mapping[str, int]) -> Account:
-    """The account of what the sink holds now."""
-    return account(sink.rows(), produced, timeline)
 
 
 class OperatorKilled(Story):

@@ -149,3 +149,11 @@ def test_the_sink_reads_committed_files_only_and_sees_new_ones(tmp_path: Path) -
 
     (unfinished / "part-1.parquet").rename(tmp_path / "part-1.parquet")
     assert sink.rows().offset.tolist() == [0, 1]
+
+
+def test_a_sink_since_a_moment_leaves_out_what_was_written_before_it(tmp_path: Path) -> None:
+    for number, written in enumerate((99.0, 100.0, 101.0)):
+        file = tmp_path / f"part-{number}.parquet"
+        pq.write_table(table(("t/0", number, "a", written, 0)), file)
+        os.utime(file, (written, written))
+    assert Sink(tmp_path, since=100.0).rows().offset.tolist() == [1, 2]
