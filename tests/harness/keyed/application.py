@@ -4,10 +4,11 @@ The arguments are a folder for Delta tables and two topics, `clicks` and `views`
 mod 4 of QUERIES. Without a group the same four read all partitions that would be in those cells, once, with
 Trigger.AvailableNow, from the broker that is the fourth argument. Each writes a table of its own: in a group by shardherd's
 sink, otherwise with the micro-batch's number as Delta's transaction. A group's tables are in a folder for each generation
-of its state. In the folder above, `fail-<cell>` makes the cell's micro-batches fail while it exists, and `history` has a
-line for each that was written, with the offsets that it had of each shard. Instead of Delta tables a group may have tables
-of the PostgreSQL at TEST_POSTGRESQL, or topics whose names begin with TEST_TOPIC, where each record is a row as JSON. With
-TEST_AVAILABLE_NOW a group's application ends when all has been read.
+of its state. In the folder above, `fail-<cell>` makes the cell's micro-batches fail while it exists,
+`fail-without-records-<cell>` the next one that reads none, once, and `history` has a line for each that was written, with
+the offsets that it had of each shard. Instead of Delta tables a group may have tables of the PostgreSQL at TEST_POSTGRESQL,
+or topics whose names begin with TEST_TOPIC, where each record is a row as JSON. With TEST_AVAILABLE_NOW a group's
+application ends when all has been read.
 
 A record's value is a number, and the event time is that many seconds after 1970. Every table comes out the same, whatever the
 micro-batches are, as long as no record is late.
@@ -140,11 +141,15 @@ def cells(folder: Path, topics: dict[str, str], available_now: bool) -> None:
         store = store_of(name, table, cell)
 
         def write(batch: DataFrame, batch_id: int) -> None:
-            if (folder.parent / f"fail-{cell.number}").exists():
+            notes = folder.parent
+            if (notes / f"fail-{cell.number}").exists():
                 raise RuntimeError("told to fail")
+            found = {shard: [start, stop] for shard, (start, stop, _) in ranges(batch_id).items()}
+            if not found and (once_only := notes / f"fail-without-records-{cell.number}").exists():
+                once_only.unlink()
+                raise RuntimeError("told to fail once")
             store(batch, batch_id)
-            with (folder.parent / "history").open("a") as history:
-                found = {shard: [start, stop] for shard, (start, stop, _) in ranges(batch_id).items()}
+            with (notes / "history").open("a") as history:
                 history.write(json.dumps([*run, cell.number, batch_id, found]) + "\n")
 
         return query(lambda topic: cell.read(topics=[topics[topic]])).writeStream.foreachBatch(write)

@@ -208,6 +208,8 @@ class CellAgent(ConsumerRun):
         if self.session.ending or each not in self.ledger.to_start():
             return None
         self._runs[cell] = self._runs.get(cell, 0) + 1
+        # Spark may run a logged micro-batch again that has no records, of which it asks no reader: for windows that are over.
+        self._batches[cell] = HandedBatch({}, {})
         self.ledger.began(cell)
         log.info("starting the query of cell %d", cell, extra=self.session.log_fields())
         return self._runs[cell]
@@ -299,6 +301,8 @@ class CellAgent(ConsumerRun):
         reader.asked_at = self._now()
         if reader.handed:
             reader.sizing.end(self._now())
+        # What was handed out is finished. Whatever the answer is, a micro-batch may begin: one without records, say.
+        self._hand_out(reader, {})
         limits = reader.limits if reader.limits.max_records == limit else replace(reader.limits, max_records=limit)
         until = self._now() + IDLE_WAIT
         while True:
@@ -384,7 +388,6 @@ class CellAgent(ConsumerRun):
         available = {shard: ends[shard] - at for shard, at in positions.items() if ends.get(shard, 0) > at}
         waited = self._now() - reader.records_at
         if not available or (reader.bounds is None and limits.waits(sum(available.values()), waited)):
-            self._hand_out(reader, {})
             return None
         paced = reader.bounds is None or limits.max_records is None
         counts = limits.share(available, sizes, reader.sizing.bound if paced else None)
@@ -406,17 +409,17 @@ class CellAgent(ConsumerRun):
     ) -> None:
         if reader.cell not in self.ledger.running:
             return
-        if not ranges and not reader.handed:
-            return
-        epochs = self.ledger.readable_epochs()
-        reader.handed = {
-            shard: BatchRange(each.start, each.stop, epochs.get(shard, each.epoch))
-            for shard, each in ranges.items()
-            if each.start < each.stop
-        }
-        ids = self.ledger.source_ids if topic_ids is None else topic_ids
-        reader.topic_ids = {shard: ids[shard] for shard in reader.handed if shard in ids}
-        self.ledger.hand_out(reader.cell, reader.number, ranges)
+        if ranges or reader.handed:
+            epochs = self.ledger.readable_epochs()
+            reader.handed = {
+                shard: BatchRange(each.start, each.stop, epochs.get(shard, each.epoch))
+                for shard, each in ranges.items()
+                if each.start < each.stop
+            }
+            ids = self.ledger.source_ids if topic_ids is None else topic_ids
+            reader.topic_ids = {shard: ids[shard] for shard in reader.handed if shard in ids}
+            self.ledger.hand_out(reader.cell, reader.number, ranges)
+        # Of micro-batches without records sinks ask, too, and each time there is another one to ask of.
         together = [other for other in self._readers.values() if other.cell == reader.cell]
         self._batches[reader.cell] = HandedBatch(
             {shard: each for other in together for shard, each in other.handed.items()},

@@ -23,6 +23,7 @@ from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
+from shardherd.spark.running_batch import Running, ranges_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, simulate
 
 A0, A1, A2, B0 = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2"), ShardId("views/0")
@@ -131,6 +132,41 @@ def test_two_readers_of_one_query_read_their_topics() -> None:
         assert batch.ranges.keys() == {A0, B0}
 
     story(body)
+
+
+def test_micro_batches_without_records_have_no_ranges_be_they_run_again_or_one_after_the_other() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        # Spark asks no reader of a micro-batch that it had planned without records: of windows that were over, say.
+        assert told_of(scene.agent, 4) == {}
+        assert told_of(scene.agent, 4) == {}, "asked twice"
+        read = await scene.agent.latest(reader, NOTHING, None)
+        assert told_of(scene.agent, 5) == {A0: (0, 100, 1)}
+        for batch_id in (6, 7):
+            await scene.agent.latest(reader, read, None)
+            assert told_of(scene.agent, batch_id) == {}
+
+    story(body)
+
+
+def test_a_query_that_is_to_be_stopped_may_still_begin_a_micro_batch_without_records() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        read = await scene.agent.latest(reader, NOTHING, None)
+        assert told_of(scene.agent, 5) == {A0: (0, 100, 1)}
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.agent.ledger.to_stop() == (0,))
+        assert await scene.agent.latest(reader, read, None) is read
+        assert told_of(scene.agent, 6) == {}
+
+    story(body)
+
+
+def told_of(agent: CellAgent, batch_id: int) -> dict[str, tuple[int, int, int]]:
+    """What a sink is told that this micro-batch of cell 0 has read."""
+    return dict(ranges_of(agent.batch(0), GROUP, batch_id, Running("run", batch_id)))
 
 
 def test_what_was_logged_and_not_finished_is_read_again_whoever_planned_it() -> None:
