@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from shardherd.core.group.ages import AGAIN, FRESH, MOST, Ages, Unread, unread
@@ -134,6 +136,30 @@ class TestALook:
             ages = ages.after(what, wanted, {}, NOW + step, WALL + step)
             asked |= wanted.keys()
         assert asked == set(shards)
+
+    @pytest.mark.parametrize("room", [50, 64])
+    @pytest.mark.parametrize("many", [175, 400, 1000])
+    def test_comes_round_to_all_where_a_source_has_room_for_fewer_than_are_asked_about(self, many: int, room: int) -> None:
+        shards = [ShardId(f"orders/{number:04}") for number in range(many)]
+        ages, answered = Ages(), dict.fromkeys(shards, 0)
+        most = math.ceil(many / room)
+        for step in range(10 * most):
+            # All of them move all the time.
+            what = Unread(frozenset(), dict.fromkeys(shards, step))
+            wanted = ages.wanted(what, NOW + step)
+            answers = dict.fromkeys(list(wanted)[:room], WALL)
+            ages = ages.after(what, wanted, answers, NOW + step, WALL + step)
+            for shard in answers:
+                assert step - answered[shard] <= most, f"{shard} was not looked at for {step - answered[shard]} looks"
+                answered[shard] = step
+        assert min(answered.values()) >= 9 * most
+
+    def test_of_which_none_is_answered_does_not_keep_others_waiting(self) -> None:
+        shards = [ShardId(f"orders/{number:04}") for number in range(MOST + 1)]
+        what = Unread(frozenset(), dict.fromkeys(shards, 0))
+        ages = Ages()
+        ages = ages.after(what, ages.wanted(what, NOW), {}, NOW, WALL)
+        assert next(iter(ages.wanted(what, NOW))) == shards[-1]
 
     def test_forgets_shards_that_do_not_lag_any_more(self) -> None:
         ages = looked(Ages(), seen(first=60, second=1), {FIRST: 5.0, SECOND: 5.0})

@@ -92,12 +92,18 @@ class Ages:
         now: float,
         wall: float,
     ) -> Ages:
-        """What is known when these were asked about and so answered. Shards that do not lag any more are forgotten."""
+        """What is known when these were asked about and so answered. Shards that do not lag any more are forgotten.
+
+        A source answers in order for as long as it has room: what comes after its last answer was not looked at, and is asked
+        about first the next time.
+        """
         found = {shard: known for shard, known in self.found.items() if shard in seen.positions}
         for shard, written in answers.items():
             found[shard] = Found(asked[shard], written, 0.0 if written is None else max(0.0, wall - written), now)
         times = {shard: at for shard, at in self.asked.items() if shard in seen.positions}
-        return Ages(found, times | dict.fromkeys(asked, now), seen.level, now)
+        order = list(asked)
+        reached = 1 + max((place for place, shard in enumerate(order) if shard in answers), default=len(order) - 1)
+        return Ages(found, times | dict.fromkeys(order[:reached], now), seen.level, now)
 
     def seconds(self, seen: Unread, now: float, wall: float) -> int | None:
         """The age of the oldest record of all shards, None unless that of every shard is known, and there is one."""
