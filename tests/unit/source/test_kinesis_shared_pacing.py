@@ -41,6 +41,17 @@ def test_what_one_has_asked_the_other_waits_for(tmp_path: Path, clock: Clock) ->
     assert other.next_of([A, B]) == B
 
 
+def test_who_asks_at_the_same_time_as_others_pays_for_all_of_them_afterwards(tmp_path: Path, clock: Clock) -> None:
+    found = [SharedPace(tmp_path, now=clock) for _ in range(3)]
+    assert [each.due(A) for each in found] == [0.0] * 3, "nobody has asked yet"
+
+    for each in found:
+        each.asked(A, clock.now)
+
+    clock.now += 2 * LOOKED
+    assert [each.due(A) for each in found] == [pytest.approx(100.6)] * 3
+
+
 def test_what_one_was_answered_counts_for_the_other(tmp_path: Path, clock: Clock) -> None:
     one, other = processes(tmp_path, clock)
 
@@ -66,7 +77,7 @@ def test_nobody_makes_a_shard_due_earlier_than_another_has_said(tmp_path: Path, 
     one.answered(A, 6_000_000)
     other.asked(A, clock.now)
 
-    assert SharedPace(tmp_path, now=clock).due(A) == pytest.approx(103.0)
+    assert SharedPace(tmp_path, now=clock).due(A) == pytest.approx(103.2)
 
 
 def test_others_are_looked_at_every_so_often(tmp_path: Path, clock: Clock) -> None:

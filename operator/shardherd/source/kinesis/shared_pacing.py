@@ -42,7 +42,9 @@ class SharedPace(Pace):
         return max(super().due(shard), self._of_others(shard))
 
     def asked(self, shard: str, now: float) -> None:
-        super().asked(shard, now)
+        """Who asks at the same time as another process, as neither could know of the other, waits for both afterwards."""
+        there = self._read(shard)
+        super().asked(shard, max(now, there) if there <= now + FARTHEST else now)
         self._tell(shard)
 
     def answered(self, shard: str, size: int) -> None:
