@@ -119,6 +119,27 @@ async def test_there_is_at_most_one_commit_in_an_interval_and_the_first_does_not
     assert loop.time() - begun >= 0.4
 
 
+async def test_a_write_that_somebody_else_came_before_is_made_an_interval_later(server: PlayedConfigMaps) -> None:
+    store, loop = await taken_over(on(server), interval=0.2), asyncio.get_running_loop()
+    await store.commit({FIRST: 1}, {})
+    written: list[float] = []
+    edits = 2
+
+    def edit(method: str, path: str) -> None:
+        nonlocal edits
+        if method == "PUT":
+            written.append(loop.time())
+            if edits:
+                edits -= 1
+                server.change(PATH, server.objects[PATH])
+
+    server.before = edit
+    await store.commit({FIRST: 2}, {})
+
+    assert len(written) == 3
+    assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(written))
+
+
 async def test_a_late_write_of_a_fenced_coordinator_is_refused_by_its_version(table: MemoryPositions) -> None:
     old = await taken_over(table)
     new = await taken_over(table)

@@ -129,8 +129,8 @@ class TableOffsetStore:
         async with self._turn:
             if not self._writer:
                 raise CommitFencedError(f"the positions of group {self._group} were not taken over yet")
-            await self._pause()
             for _ in range(ATTEMPTS):
+                await self._pause()
                 positions, version = self._known or await self._load()
                 self._known = None  # unless this succeeds
                 if positions.writer != self._writer:
