@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from shardherd.local.report import shards
+from shardherd.local.state import State
 from tests.harness.kinesis import PlayedKinesis, merge, open_shards, put, split, stream
 from tests.harness.long import long
 from tests.integration.local.test_laptop import Laptop
@@ -118,9 +121,28 @@ def read(laptop: Laptop) -> dict[str, list[int]]:
     return found
 
 
+def states(laptop: Laptop) -> Counter[str]:
+    """How many shards are in each state, as the coordinator says."""
+    state = State(laptop.folder / ".shardherd")
+    objects = state.objects()
+    try:
+        return Counter(each["state"] for each in shards(state, objects, "demo", "orders-kinesis") or ())
+    finally:
+        objects.database.close()
+
+
+def apply(laptop: Laptop, **spec: Any) -> None:
+    manifest = laptop.folder / "consumergroup.yaml"
+    declared = yaml.safe_load(manifest.read_text())
+    declared["spec"] |= spec
+    manifest.write_text(yaml.safe_dump(declared))
+    laptop.type("shardherd local apply -f consumergroup.yaml -f aws.yaml")
+
+
 def test_no_event_of_an_order_is_lost_repeated_or_out_of_order_while_the_stream_is_split_and_merged(
     laptop: Laptop, kinesis: PlayedKinesis
 ) -> None:
+    """After a reset all is read once more, of shards that were read to their ends, too, in no order of the shards."""
     with stream(kinesis, "orders", 2) as client:
         up(laptop, kinesis, consumers=2)
         writer = Writer(client)
@@ -133,6 +155,16 @@ def test_no_event_of_an_order_is_lost_repeated_or_out_of_order_while_the_stream_
         assert len({line["shard"] for line in journal(laptop)}) == 5
         files = (laptop.folder / ".shardherd").rglob("journal/*.jsonl")
         assert {file.name.split(".")[0] for file in files} == {"orders-kinesis-0", "orders-kinesis-1"}
+        laptop.until("what was split or merged is over", lambda: states(laptop) == {"OVER": 3, "ALREADY_ALLOC": 2})
+
+        apply(laptop, paused=True, reset={"id": "again", "to": "Earliest"})
+        laptop.until("nothing is over", lambda: states(laptop) == {"NOT_ALLOC": 3, "ALREADY_ALLOC": 2})
+        apply(laptop, paused=False)
+        laptop.until("all is read again", lambda: len(journal(laptop)) >= 2 * writer.rounds * len(ORDERS))
+        assert {each: sorted(found) for each, found in read(laptop).items()} == {
+            each: sorted(2 * list(range(writer.rounds))) for each in ORDERS
+        }
+        laptop.until("they are over again", lambda: states(laptop) == {"OVER": 3, "ALREADY_ALLOC": 2})
 
 
 @long
