@@ -32,7 +32,7 @@ from tests.harness.kinesis_group import KinesisGroup
 STREAM, LARGE, WIDE = "bench", "bench-large", "bench-wide"
 SHARDS = 1000
 CALLS = 31.0
-"""Calls a second that the documentation says are the most of a coordinator with so many shards."""
+"""Calls a second of a coordinator with so many shards, by the documentation."""
 LASTS = 60.0
 """Seconds for which they are counted."""
 COLUMNS = ("key", "value", "sequenceNumber", "timestamp")

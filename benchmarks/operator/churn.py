@@ -24,6 +24,9 @@ PARTITIONS = 5
 RATE = 10
 """Topics that appear or vanish a second."""
 
+ENOUGH = 0.9
+"""The part of RATE that the broker must keep up with."""
+
 PATIENCE = 300.0
 """Seconds within which what has appeared, or vanished, is counted, or the operator has failed."""
 
@@ -105,19 +108,22 @@ def _many_topics(
 
 def _round(place: Town, operator: Operator, admin: KafkaAdminClient, names: Sequence[str], total: int, *, more: bool) -> Late:
     used, begun = use(operator.pid), time.monotonic()
-    late = _change(place, admin, names, total, more=more)
+    late, rate = _change(place, admin, names, total, more=more)
     cpu = (use(operator.pid).cpu - used.cpu) / (time.monotonic() - begun)
     nearly_all = statistics.quantiles(late, n=100, method="inclusive")[98]
     print(
-        f"{RATE} topics a second {'appear' if more else 'vanish'}: counted {statistics.median(late):.2f} s later,"
+        f"{rate:.1f} topics a second {'appear' if more else 'vanish'}: counted {statistics.median(late):.2f} s later,"
         f" p99 {nearly_all:.2f} s, at most {max(late):.2f} s; {cpu:.0%} of a core",
         flush=True,
     )
     return Late(nearly_all, cpu)
 
 
-def _change(place: Town, admin: KafkaAdminClient, names: Sequence[str], total: int, *, more: bool) -> list[float]:
-    """Make or delete these topics, RATE a second. How long after each the group has counted it."""
+def _change(place: Town, admin: KafkaAdminClient, names: Sequence[str], total: int, *, more: bool) -> tuple[list[float], float]:
+    """Make or delete these topics, RATE a second. How long after each the group has counted it; how many a second they were.
+
+    Raises SystemExit if the broker was too slow for so many.
+    """
     whole = total + PARTITIONS * len(names)
     changed: list[float] = []
     changes: list[tuple[float, int]] = []
@@ -138,6 +144,9 @@ def _change(place: Town, admin: KafkaAdminClient, names: Sequence[str], total: i
         else:
             admin.delete_topics([name])
         changed.append(time.monotonic())
+    rate = len(names) / (changed[-1] - begun)
+    if rate < ENOUGH * RATE:
+        raise SystemExit(f"the broker has made or deleted {rate:.1f} topics a second only, of {RATE}")
     wait_until("all changes to be counted", lambda: look() == (whole if more else total), PATIENCE, every=LOOK)
 
     def counted(number: int) -> float:
@@ -145,7 +154,7 @@ def _change(place: Town, admin: KafkaAdminClient, names: Sequence[str], total: i
         shards = number * PARTITIONS
         return next(at for at, count in changes if (count >= total + shards if more else count <= whole - shards))
 
-    return [max(0.0, counted(number) - since) for number, since in enumerate(changed, 1)]
+    return [max(0.0, counted(number) - since) for number, since in enumerate(changed, 1)], rate
 
 
 def _status(place: Town) -> dict[str, object]:
