@@ -11,6 +11,7 @@ from shardherd.coordinator import copies, refresh
 from shardherd.coordinator.refresh import AT_ONCE, Refresh
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import CheckpointResult, ShardId
+from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
@@ -220,6 +221,29 @@ async def test_a_refresh_that_may_not_have_been_committed_is_made_again_soon_tho
     rig.runtime.beat()
 
     await rig.becomes(lambda: rig.kafka.commits == commits + 1)
+
+
+async def test_a_position_that_is_set_while_a_refresh_is_lost_fences_its_holder_all_the_same(rig: Rig) -> None:
+    (consumer,) = await rig.serving(session_timeout=10_000.0)
+    await consumer.commit(7)
+    shard = ShardId("t/0")
+    before = consumer.held[shard]
+    writing = rig.kafka.faults.hold("commit")
+    rig.kafka.faults.fail("commit", UNKNOWN)
+    entered = rig.kafka.faults.entered["commit"]
+    rig.clock.advance(24 * HOUR)
+    rig.runtime.beat()
+    await rig.becomes(lambda: rig.kafka.faults.entered["commit"] == entered + 1)
+    forcing = asyncio.create_task(rig.group.ask(ForceCheckpoint(shard, 3)))
+    await drain()
+    rig.kafka.committed[GROUP_ID].clear()
+
+    writing.set()
+    await forcing
+    await consumer.heartbeat()
+
+    assert rig.kafka.committed[GROUP_ID][shard] == 3
+    assert consumer.held[shard] > before, "nothing that was read before is its own any more"
 
 
 async def test_what_a_refresh_puts_right_is_told_of_though_it_is_made_again(rig: Rig) -> None:

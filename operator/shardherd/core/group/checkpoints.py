@@ -139,7 +139,8 @@ def lost(state: State, request: CheckpointsLost) -> None:
 
     The position before it is then too old to go on from: records above it may have been handled. The holder, if it lives, knows
     how far it came, and saves that again. Of a shard that never had a position nothing is lost: its start is written anew. Nor
-    of one whose position was only committed once more as it is.
+    of one whose position was only committed once more as it is. What becomes of a refresh, which has nothing in flight, is not
+    reported here.
     """
     for shard in request.shards:
         record, flight = state.shards.get(shard), state.in_flight.get(shard)
