@@ -337,8 +337,9 @@ def test_a_search_for_a_bug_of_the_worker_runs_workers_only_and_no_seed_that_was
 
 def test_a_search_for_a_bug_of_kinesis_reads_a_stream_and_no_seed_that_was_kept_does() -> None:
     assert (planned(0, "a child read from latest").kinesis, plan(0).kinesis) == (True, False)
+    since_there_are_streams = {335311688}
     kept = [
-        *seeds.failed(),
+        *(seed for seed in seeds.failed() if seed not in since_there_are_streams),
         *(seed for bug, seed in seeds.of_bugs().items() if bug not in bugs_of_kinesis.BUGS | bugs_of_growth.BUGS),
     ]
     assert [seed for seed in kept if plan(seed).kinesis] == []
