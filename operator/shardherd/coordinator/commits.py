@@ -172,7 +172,7 @@ class Committer:
             return
         # What is being committed, or waits for it, is left out: what was committed before is known by now.
         positions = self._served.group.refreshable(shards)
-        if positions and (await self._commit(positions, again=True)).offsets != positions:
+        if positions and (await self._commit(positions)).offsets != positions:
             log.warning("group %s: its positions are refreshed another time: they could not be committed", self._identity)
             refresh.failed()
             return
@@ -196,15 +196,12 @@ class Committer:
         log.warning("group %s: %s", self._identity, message)
         self._ports.events.record(self._identity, CHECKPOINT_RESTORED, message, warning=True)
 
-    async def _commit(self, offsets: Mapping[ShardId, Offset], *, again: bool = False) -> CheckpointsCommitted:
-        """The positions of these shards that are durable afterwards; none of a shard that was surely not written.
-
-        `again`: they were so before. Then nothing is lost with them, and what is asked of their shards meanwhile is not theirs.
-        """
+    async def _commit(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
+        """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""
         async with self._turn:
-            return await self._commit_now(offsets, again=again)
+            return await self._commit_now(offsets)
 
-    async def _commit_now(self, offsets: Mapping[ShardId, Offset], *, again: bool) -> CheckpointsCommitted:
+    async def _commit_now(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         self._check_lease()
         if not self._served.commits:
             return NOTHING
@@ -215,7 +212,7 @@ class Committer:
             self._check_lease()
             await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._served.group.notes(offsets)))
         except UnknownShardsError as error:
-            return await self._without(error, offsets, again=again)
+            return await self._without(error, offsets)
         except OwnershipUnavailableError as error:
             log.warning("group %s: nothing is committed: %s", self._identity, error)
             return NOTHING
@@ -225,24 +222,22 @@ class Committer:
         except OutcomeUnknownError as error:
             log.warning("group %s: %s; taking over again to find out", self._identity, error)
             self._served.report(CommitError(str(error)))
-            return await self._find_out(offsets, again=again)
+            return await self._find_out(offsets)
         except CommitFencedError as error:
-            return await self._fenced(offsets, error, again=again)
+            return await self._fenced(offsets, error)
         self._served.report(CommitError(""))
         return CheckpointsCommitted(offsets)
 
-    async def _without(
-        self, error: UnknownShardsError, offsets: Mapping[ShardId, Offset], *, again: bool
-    ) -> CheckpointsCommitted:
+    async def _without(self, error: UnknownShardsError, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         """Commit the others: a topic that was deleted a moment ago, and is not missed yet, keeps no checkpoint of them back."""
         others = {shard: offset for shard, offset in offsets.items() if shard not in error.shards}
         if not others:
             self._served.report(CommitError(str(error)))
             return NOTHING
         log.info("group %s: %s; the positions of the other %d shards are committed", self._identity, error, len(others))
-        return await self._commit_now(others, again=again)
+        return await self._commit_now(others)
 
-    async def _find_out(self, offsets: Mapping[ShardId, Offset], *, again: bool) -> CheckpointsCommitted:
+    async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         """Prove that we lead, take over again and read back, for as long as it takes.
 
         What is absent then may have been written and be forgotten, so it is not the position before that holds.
@@ -258,19 +253,19 @@ class Committer:
                 delay = min(delay * 2, 5.0)
             else:
                 self.refresh.soon()
-                if not again and (absent := frozenset(offsets) - frozenset(found)):
+                # Of a refresh nobody waits for anything. What is asked of its shards meanwhile is not lost with it.
+                asked = {shard for committing in self._busy for shard in committing.offsets}
+                if absent := frozenset(asked & offsets.keys() - found.keys()):
                     self._served.report(Outcome(CheckpointsLost(absent)))
                 return CheckpointsCommitted(found, read_back=True)
 
-    async def _fenced(
-        self, offsets: Mapping[ShardId, Offset], error: CommitFencedError, *, again: bool
-    ) -> CheckpointsCommitted:
+    async def _fenced(self, offsets: Mapping[ShardId, Offset], error: CommitFencedError) -> CheckpointsCommitted:
         """Another producer took our transactional id: a new leader, which the proof shows, or a stranger."""
         log.warning("group %s: %s; proving that this coordinator leads", self._identity, error)
         self._taken_over = False
         now = self._ports.clock.now()
         self._fenced_at.append(now)
-        outcome = await self._find_out(offsets, again=again)
+        outcome = await self._find_out(offsets)
         if len(self._fenced_at) == FENCES and now - self._fenced_at[0] < FENCE_WINDOW:
             self._fenced_at.clear()
             self._served.report(IdInUse(True))
