@@ -43,8 +43,7 @@ class SharedPace(Pace):
 
     def asked(self, shard: str, now: float) -> None:
         """Who asks at the same time as another process, as neither could know of the other, waits for both afterwards."""
-        there = self._read(shard)
-        super().asked(shard, max(now, there) if there <= now + FARTHEST else now)
+        super().asked(shard, max(now, self._read(shard)))
         self._tell(shard)
 
     def answered(self, shard: str, size: int) -> None:
@@ -61,18 +60,19 @@ class SharedPace(Pace):
         if now - at >= LOOKED:
             found = self._read(shard)
             self._looked[shard] = (now, found)
-        return found if found <= now + FARTHEST else 0.0
+        return found
 
     def _read(self, shard: str) -> float:
+        """When the shard is due, as anybody has written since the machine was started; 0 if nobody has."""
         try:
-            return (self._folder / shard).stat().st_mtime_ns / 1e9
+            found = (self._folder / shard).stat().st_mtime_ns / 1e9
         except FileNotFoundError:
             return 0.0
+        return found if found <= self._now() + FARTHEST else 0.0
 
     def _tell(self, shard: str) -> None:
-        """Never an earlier time than somebody else has written, unless that is none of this start of the machine."""
-        there = self._read(shard)
-        due = max(super().due(shard), there if there <= self._now() + FARTHEST else 0.0)
+        """Never an earlier time than somebody else has written."""
+        due = max(super().due(shard), self._read(shard))
         path, when = self._folder / shard, (int(due * 1e9), int(due * 1e9))
         try:
             os.utime(path, ns=when)
