@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import Counter
@@ -85,14 +86,21 @@ def journal(laptop: Laptop) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
+@contextlib.contextmanager
+def declared(laptop: Laptop) -> Iterator[dict[str, Any]]:
+    """The group's `spec` in its manifest, which is written anew."""
+    manifest = laptop.folder / "consumergroup.yaml"
+    group = yaml.safe_load(manifest.read_text())
+    yield group["spec"]
+    manifest.write_text(yaml.safe_dump(group))
+
+
 def up(laptop: Laptop, service: PlayedKinesis, *, consumers: int, **spec: Any) -> None:
     """Start the example, with what else is declared; it has as many consumers as the stream has shards, at most so many."""
-    manifest = laptop.folder / "consumergroup.yaml"
-    declared = yaml.safe_load(manifest.read_text())
-    declared["spec"] |= {"heartbeatInterval": "1s", "initialAssignmentDelay": "1s", **spec}
-    declared["spec"]["source"]["kinesis"]["endpoint"] = service.url
-    declared["spec"]["scaling"] |= {"shardsPerConsumer": 1, "maxReplicas": consumers}
-    manifest.write_text(yaml.safe_dump(declared))
+    with declared(laptop) as its:
+        its |= {"heartbeatInterval": "1s", "initialAssignmentDelay": "1s", **spec}
+        its["source"]["kinesis"]["endpoint"] = service.url
+        its["scaling"] |= {"shardsPerConsumer": 1, "maxReplicas": consumers}
     process = laptop.start("shardherd local up -f consumergroup.yaml -f aws.yaml")
     laptop.until("it leads", lambda: "leading: " in laptop.said(process) or process.poll() is not None)
     assert process.poll() is None, laptop.said(process)
@@ -132,10 +140,8 @@ def states(laptop: Laptop) -> Counter[str]:
 
 
 def apply(laptop: Laptop, **spec: Any) -> None:
-    manifest = laptop.folder / "consumergroup.yaml"
-    declared = yaml.safe_load(manifest.read_text())
-    declared["spec"] |= spec
-    manifest.write_text(yaml.safe_dump(declared))
+    with declared(laptop) as its:
+        its |= spec
     laptop.type("shardherd local apply -f consumergroup.yaml -f aws.yaml")
 
 
