@@ -64,7 +64,7 @@ async def test_groups_that_come_at_once_are_looked_at_together_and_not_served_be
     looks = []
 
     def slow(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Condition]:
-        rig.clock.advance(0.005)
+        rig.clock.advance(0.025)
         looks.append(len(known := tuple(specs)))
         return refused(known, most)
 
@@ -74,7 +74,7 @@ async def test_groups_that_come_at_once_are_looked_at_together_and_not_served_be
     for twin in twins:
         rig.runtime.apply(twin)
     await drain()
-    assert looks == [1], "the look took 5 ms, so the next is 100 ms later"
+    assert looks == [1], "the look took 25 ms, so the next is 500 ms later"
     assert {str(result) for result in await consumer.commit(7)} == {"ok"}, "none of them has fenced the first"
 
     await rig.becomes(lambda: [reasons(rig.runtime, twin.identity) for twin in twins] == [["GroupIdTaken"]] * 3)
