@@ -1,9 +1,12 @@
-"""Java's options for the drivers that tests start as processes: they start often, and run for seconds."""
+"""How the drivers that tests start as processes run: they start often, run for seconds, and share two cores with others."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,12 @@ from dev import class_archive
 from tests.harness.cluster import Tell
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
+"""Java's options for a driver."""
+WORKERS = "PYSPARK_PYTHON"
+"""The Python of Spark's workers."""
+PRIORITY = -10
+"""Of Spark's Python workers. Spark ends a query whose worker has not called back within 10 s, which no setting changes. It
+needs a second of a core for that, and would wait for it behind every JVM that starts beside it."""
 
 
 def inherited() -> dict[str, str]:
@@ -18,9 +27,19 @@ def inherited() -> dict[str, str]:
     return {**os.environ, "JAVA_TOOL_OPTIONS": os.environ[OPTIONS]}
 
 
+def workers_python(folder: Path) -> Path:
+    """A program in `folder` that is this Python at `PRIORITY`; at the usual one, with a warning, if it may not be set."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nexec nice -n {PRIORITY} {shlex.quote(sys.executable)} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _quick_spark(tell: Tell) -> Iterator[None]:
+def _quick_spark(tell: Tell, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For every driver of this process and of those that it starts, in the folders whose conftest names it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(OPTIONS, class_archive.options(tell))
+        patch.setenv(WORKERS, str(workers_python(tmp_path_factory.mktemp("workers"))))
         yield

@@ -31,7 +31,7 @@ class Reference:
         topics = [records.clicks, records.views]
         command = [sys.executable, application.__file__, str(self._tables), *topics, records.bootstrap]
         own = {key: text for key, text in inherited().items() if not key.startswith("SHARDHERD_")}
-        own |= {"PYTHONPATH": str(ROOT / "operator"), "PYSPARK_PYTHON": sys.executable}
+        own |= {"PYTHONPATH": str(ROOT / "operator")}
         with self._log.open("wb") as log:
             self._running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=own)
 
