@@ -1,6 +1,6 @@
 """Kinesis played by moto's server, corrected to what AWS documents where moto is too kind: see docs/kinesis.md.
 
-What tests do to any such service is here, too: `stream`, `put`, `split`, `merge` and `open_shards`.
+What tests do to any such service is here, too: `stream`, `put`, `split`, `merge`, `update_count` and `open_shards`.
 
 In a thread of the test's process, so that a test can trim a shard, let iterators expire or refuse requests; for whoever needs a
 process of its own: `python -m tests.harness.kinesis`, which says its URL and runs until its input ends.
@@ -451,6 +451,12 @@ def split(client: Any, name: str, shard: str) -> None:
 
 def merge(client: Any, name: str, shard: str, adjacent: str) -> None:
     client.merge_shards(StreamName=name, ShardToMerge=shard, AdjacentShardToMerge=adjacent)
+    _await_active(client, name)
+
+
+def update_count(client: Any, name: str, shards: int) -> None:
+    """As UpdateShardCount does it: by splits, or by merges."""
+    client.update_shard_count(StreamName=name, TargetShardCount=shards, ScalingType="UNIFORM_SCALING")
     _await_active(client, name)
 
 

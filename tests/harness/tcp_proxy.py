@@ -1,4 +1,4 @@
-"""A way to a server that a test can close or stop up, whatever is spoken on it. Used to cut one process off from Kafka.
+"""A way to a server that a test can close, stop up or turn to another server, whatever is spoken on it.
 
 It runs in a thread of its own. What was on its way when it was stopped up arrives when it is opened again, as on a network.
 """
@@ -47,6 +47,10 @@ class TcpProxy:
         """Let everything through again."""
         self._do(self._open())
 
+    def lead(self, to: str) -> None:
+        """Break every connection, and lead to this `host:port` from now on."""
+        self._do(self._turn(to))
+
     def _do(self, work: Coroutine[None, None, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
@@ -62,6 +66,13 @@ class TcpProxy:
 
     async def _refuse(self) -> None:
         self._refusing = True
+        await self._break()
+
+    async def _turn(self, to: str) -> None:
+        self._leads_to = to
+        await self._break()
+
+    async def _break(self) -> None:
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

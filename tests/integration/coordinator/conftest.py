@@ -12,6 +12,7 @@ from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
 from tests.integration.contract.labs import KafkaLab, KubernetesLab
 from tests.integration.coordinator.rig import Rig
+from tests.integration.coordinator.workers import Workers
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +51,12 @@ async def topic(rig: Rig, name: str) -> str:
     topic = f"{rig.namespace}-{name}"
     await rig.kafka.create(topic, 4)
     return topic
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Workers]]:
+    """Workers that are ended with the test, however it ends."""
+    opened: list[Workers] = []
+    yield opened
+    for workers in opened:
+        workers.close()

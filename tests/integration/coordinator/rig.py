@@ -11,10 +11,14 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from dev.cluster import Cluster
+from shardherd.adapters.connector import Sources
 from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.kinesis.connector import KinesisConnector
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+from shardherd.adapters.kubernetes.positions import ConfigMapPositions
+from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.adapters.memory import MemoryLeadership
 from shardherd.client import AsyncConsumerClient
@@ -53,14 +57,18 @@ class Coordinator:
 
     server: CoordinatorServer
     leadership: MemoryLeadership
-    connector: KafkaConnector
+    connector: Sources
     api: KubernetesApi
     events: KubernetesEvents
     registry: CollectorRegistry
 
     @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.port}"
+        return f"http://{self.address}"
 
     def view(self, group: GroupIdentity) -> GroupView:
         view = self.server.coordination.view(group)
@@ -106,7 +114,8 @@ class Rig:
         """A coordinator that leads. Several may: it is for them to find out that they do not."""
         clock, registry = SystemClock(), CollectorRegistry()
         api = KubernetesApi.from_kubeconfig(self.cluster.kubeconfig)
-        leadership, connector, events = MemoryLeadership(clock), KafkaConnector(), KubernetesEvents(api, clock, "operator-0")
+        leadership, events = MemoryLeadership(clock), KubernetesEvents(api, clock, "operator-0")
+        connector = Sources(KafkaConnector(), KinesisConnector(KubernetesSecrets(api), ConfigMapPositions(api)))
         ports = CoordinatorPorts(
             clock=clock,
             leadership=leadership,
@@ -127,12 +136,17 @@ class Rig:
 
     async def group(self, name: str, topics: tuple[str, ...], consumers: int = 2, **source: Any) -> GroupSpec:
         """A ConsumerGroup with the pods of its consumers."""
-        identity = await asyncio.to_thread(self.kubernetes.consumer_group, self.namespace, name)
-        await self.kubernetes.service_account(self.namespace, name)
-        await self.kubernetes.stateful_set(self.namespace, name, name, consumers, identity)
+        identity = await self.pods(name, consumers)
         group_id = f"{self.namespace}.{name}"
         kafka = KafkaSource(source.pop("servers", self.kafka.servers), topics, "", group_id, **source)
         return GroupSpec(identity, kafka, SETTINGS, wanted=consumers, service_account=name)
+
+    async def pods(self, name: str, consumers: int) -> GroupIdentity:
+        """A ConsumerGroup in the API server alone, with the pods and the account of its consumers."""
+        identity = await asyncio.to_thread(self.kubernetes.consumer_group, self.namespace, name)
+        await self.kubernetes.service_account(self.namespace, name)
+        await self.kubernetes.stateful_set(self.namespace, name, name, consumers, identity)
+        return identity
 
     async def consumer(self, coordinator: Coordinator, spec: GroupSpec, ordinal: int) -> Consumer:
         """The consumer in this pod of the group."""

@@ -1,4 +1,4 @@
-"""Keys stay in order while their topic grows under load: real producers, a real broker, consumers that read and checkpoint.
+"""Keys stay in order while their topic grows under load: a real broker, real producers, and workers that are processes.
 
 The producers are those of kafka-python: they choose a partition by murmur2 of the key modulo the number that they know of.
 `Late` goes on with the number that it knew for as long as a producer may. Other producers: `test_growth_by_any_producer`.
@@ -6,66 +6,114 @@ The producers are those of kafka-python: they choose a partition by murmur2 of t
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from kafka.partitioner.default import DefaultPartitioner
 
-from shardherd.core.model.nouns import ShardState
-from tests.integration.coordinator.growing import KEYS, Late, scene
+from shardherd.core.model.nouns import GrowthCutover, ShardState
+from tests.integration.coordinator.growing import KEYS, Late, produce, scene
 from tests.integration.coordinator.rig import Rig, becomes, shards
+from tests.integration.coordinator.scenes import rounds
 
 
-async def test_each_key_is_read_in_order_while_its_topic_grows_twice_under_load(rig: Rig, name: str, topic: str) -> None:
-    """From 4 to 8 and on to 16 within the settle time, with a producer that notices late, and parents that are read late."""
-    played, coordinator = await scene(rig, name, topic, settle=6.0)
+async def test_each_key_is_read_in_order_while_its_topic_grows_twice_under_load(
+    rig: Rig, name: str, topic: str, tmp_path: Path
+) -> None:
+    """From 4 to 8 and on to 16 within the settle time. A producer notices late, the parents are read late, another coordinator
+    takes the lead from one that lives on, and a worker is killed."""
+    played = await scene(rig, name, topic, tmp_path, growth_settle=6.0)
     try:
-        await played.read(coordinator)
+        await played.start()
         behind = Late()
-        played.produce(KEYS[:20], DefaultPartitioner())
-        late = played.produce(KEYS[20:], behind)
-        await becomes(lambda: set(played.sink.of) == set(KEYS))
+        produce(played, KEYS[:20], DefaultPartitioner())
+        late = produce(played, KEYS[20:], behind)
+        await becomes(lambda: set(played.read.of) == set(KEYS))
 
         await rig.kafka.grow(topic, 8)
-        await becomes(lambda: len(coordinator.view(played.spec.identity).growths) == 1)
+        await becomes(lambda: len(played.view.growths) == 1)
         await rig.kafka.grow(topic, 16)
-        await becomes(lambda: len(coordinator.view(played.spec.identity).growths) == 2)
-        assert coordinator.view(played.spec.identity).shards_in(ShardState.WAIT) == 12
-        played.neglect(shards(topic, *range(4)))
+        await becomes(lambda: len(played.view.growths) == 2)
+        assert played.waiting() == 12
+        played.workers.hold_up(*shards(topic, *range(4)))
+        await played.replace_leader()
         for known in (4, 16):
-            behind.known, before = known, late.rounds
-            await becomes(lambda before=before: late.rounds > before + 5)  # type: ignore[misc]
-        assert coordinator.view(played.spec.identity).shards_in(ShardState.WAIT) == 12
-        played.neglect(())
-        await becomes(lambda: coordinator.view(played.spec.identity).shards_in(ShardState.WAIT) == 0)
-        before = late.rounds
-        await becomes(lambda: late.rounds > before + 5)
+            behind.known = known
+            await rounds(late)
+        await played.replace_worker(0)
+        assert played.waiting() == 12
+        await becomes(lambda: all(len(each.ends) == each.before for each in played.view.growths))
+        assert played.waiting() == 12
+        played.workers.hold_up()
+        await becomes(lambda: played.waiting() == 0)
+        await rounds(late)
         await played.caught_up()
-        assert sorted(shard.shard for shard in coordinator.view(played.spec.identity).shards) == sorted(
-            shards(topic, *range(16))
+        assert {row.shard: row.state for row in played.view.shards} == dict.fromkeys(
+            shards(topic, *range(16)), ShardState.ALREADY_ALLOC
         )
     finally:
         await played.end()
-    assert played.sink.disorder() == []
-    assert set(played.sink.of) == set(KEYS)
+    assert played.read.disorder() == []
+    assert set(played.read.of) == set(KEYS)
 
 
-async def test_with_no_time_for_late_producers_the_same_load_is_out_of_order(rig: Rig, name: str, topic: str) -> None:
+async def test_with_no_time_for_late_producers_the_same_load_is_out_of_order(
+    rig: Rig, name: str, topic: str, tmp_path: Path
+) -> None:
     """What shows that the test above can fail: a producer that goes on with the old number after the cutover is taken."""
-    played, coordinator = await scene(rig, name, topic, settle=0.0)
+    played = await scene(rig, name, topic, tmp_path, growth_settle=0.0)
     try:
-        await played.read(coordinator)
+        await played.start()
         behind = Late()
-        late = played.produce(KEYS, behind)
-        await becomes(lambda: set(played.sink.of) == set(KEYS))
+        late = produce(played, KEYS, behind)
+        await becomes(lambda: set(played.read.of) == set(KEYS))
         await rig.kafka.grow(topic, 8)
-        await becomes(lambda: len(coordinator.view(played.spec.identity).shards) == 8)
-        await becomes(lambda: coordinator.view(played.spec.identity).shards_in(ShardState.WAIT) == 0)
+        await becomes(lambda: len(played.view.shards) == 8)
+        await becomes(lambda: played.waiting() == 0)
         # The old partitions are read late, while the producer goes on to write there, and then to the new ones.
-        played.neglect(shards(topic, *range(4)))
+        played.workers.hold_up(*shards(topic, *range(4)))
         for known in (4, 8):
-            behind.known, before = known, late.rounds
-            await becomes(lambda before=before: late.rounds > before + 5)  # type: ignore[misc]
-        await becomes(lambda: bool(played.sink.disorder()))
-        played.neglect(())
+            behind.known = known
+            await rounds(late)
+        await becomes(lambda: bool(played.read.disorder()))
+        played.workers.hold_up()
         await played.caught_up()
     finally:
         await played.end()
-    assert played.sink.disorder()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "patient", "in_order"),
+    [
+        pytest.param(8, False, True, id="of a multiple, from when the cutover offsets are taken"),
+        pytest.param(6, True, True, id="of another number, from when all is read"),
+        pytest.param(6, False, False, id="of another number, before all is read"),
+    ],
+)
+async def test_a_topic_that_grows_while_nothing_produces_can_be_written_again(
+    rig: Rig, name: str, topic: str, tmp_path: Path, *, partitions: int, patient: bool, in_order: bool
+) -> None:
+    """Its growth is declared as `cutover: Now`, as docs/order.md says. The last case shows that the one before can fail."""
+    played = await scene(rig, name, topic, tmp_path, growth_cutover=GrowthCutover.NOW)
+    try:
+        await played.start()
+        before = produce(played, KEYS, DefaultPartitioner())
+        await becomes(lambda: set(played.read.of) == set(KEYS))
+        played.workers.hold_up(*shards(topic, *range(4)))
+        await rounds(before)
+        await played.stop_producing()
+        await rig.kafka.grow(topic, partitions)
+        await becomes(lambda: any(len(each.ends) == 4 for each in played.view.growths))
+        assert [(each.before, each.after, each.keeps) for each in played.view.growths] == [(4, partitions, partitions == 8)]
+        if patient:
+            played.workers.hold_up()
+            await becomes(lambda: played.view.growths == ())
+        again = produce(played, KEYS, DefaultPartitioner(), rounds=before.rounds)
+        await rounds(again)
+        if not in_order:
+            await becomes(lambda: bool(played.read.disorder()))
+        played.workers.hold_up()
+        await played.caught_up()
+    finally:
+        await played.end()
+    assert (played.read.disorder() == []) is in_order

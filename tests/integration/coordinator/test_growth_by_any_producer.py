@@ -23,11 +23,11 @@ from kafka.partitioner.default import DefaultPartitioner
 from dev.cluster import Cluster, daemons
 from dev.cluster.kafka import KafkaTrio
 from dev.cluster.waiting import wait_for
-from shardherd.core.model.nouns import ShardState
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
-from tests.integration.coordinator.growing import DELIVERY, KEYS, Load, PipedLoad, scene
+from tests.integration.coordinator.growing import DELIVERY, KEYS, PipedLoad, produce, scene
 from tests.integration.coordinator.rig import Rig, becomes, shards
+from tests.integration.coordinator.scenes import rounds
 
 ROOT = Path(__file__).resolve().parents[3]
 LATE = 15.0
@@ -36,7 +36,7 @@ STEADY = 150
 """Rounds that a producer writes in 3 seconds or more."""
 
 
-def java(cluster: Cluster, servers: str, topic: str, folder: Path, keys: list[bytes], delivery: float = 60.0) -> PipedLoad:
+def java(cluster: Cluster, servers: str, topic: str, folder: Path, keys: list[str], delivery: float = 60.0) -> PipedLoad:
     """It notices up to LATE seconds late that there are more partitions, and tries again for so many seconds."""
     settings = {
         "metadata.max.age.ms": f"{1000 * LATE:.0f}",
@@ -54,9 +54,7 @@ def java(cluster: Cluster, servers: str, topic: str, folder: Path, keys: list[by
     )
 
 
-def librdkafka(
-    cluster: Cluster, servers: str, topic: str, folder: Path, keys: list[bytes], delivery: float = 60.0
-) -> PipedLoad:
+def librdkafka(cluster: Cluster, servers: str, topic: str, folder: Path, keys: list[str], delivery: float = 60.0) -> PipedLoad:
     settings = {
         "partitioner": "murmur2_random",
         "enable.idempotence": "true",
@@ -72,56 +70,49 @@ def librdkafka(
     return PipedLoad(command, cluster.environment(), folder / "librdkafka.log", keys)
 
 
-async def rounds(load: Load, count: int) -> None:
-    """Until it has written so many more: 20 ms each, or longer."""
-    before = load.rounds
-    await becomes(lambda: load.rounds > before + count, within=240.0)
-
-
 @long
 @pytest.mark.timeout(600)
 async def test_keys_stay_in_order_whichever_client_produces_them_and_whatever_fails_while_the_topic_grows(
     rig: Rig, cluster: Cluster, name: str, topic: str, tmp_path: Path
 ) -> None:
-    played, coordinator = await scene(rig, name, topic, settle=40.0)
-    group = played.spec.identity
+    played = await scene(rig, name, topic, tmp_path, growth_settle=40.0)
     try:
-        await played.read(coordinator)
-        late = played.load(java(cluster, played.servers, topic, tmp_path, KEYS[:14]))
-        native = played.load(librdkafka(cluster, played.servers, topic, tmp_path, KEYS[14:28]))
-        own = played.produce(KEYS[28:], DefaultPartitioner())
-        await becomes(lambda: set(played.sink.of) == set(KEYS))
+        await played.start()
+        late = played.load(java(cluster, rig.kafka.servers, topic, tmp_path, KEYS[:14]))
+        native = played.load(librdkafka(cluster, rig.kafka.servers, topic, tmp_path, KEYS[14:28]))
+        own = produce(played, KEYS[28:], DefaultPartitioner())
+        await becomes(lambda: set(played.read.of) == set(KEYS))
 
         await rig.kafka.grow(topic, 8)
         # What is on its way now is written once the broker goes on, into the partitions that there were before.
         cluster.signal("kafka", signal.SIGSTOP)
         try:
-            await rounds(late, 2 * STEADY)
+            await rounds(late, 2 * STEADY, within=240.0)
         finally:
             cluster.signal("kafka", signal.SIGCONT)
-        await becomes(lambda: len(coordinator.view(group).growths) == 1)
-        await played.replace_reader(coordinator, 0)
-        coordinator = await played.replace_coordinator(coordinator)
+        await becomes(lambda: len(played.view.growths) == 1)
+        await played.replace_worker(0)
+        await played.replace_leader()
 
         await rig.kafka.grow(topic, 16)
-        await becomes(lambda: len(coordinator.view(group).growths) == 2)
-        await played.replace_reader(coordinator, 1)
-        await becomes(lambda: coordinator.view(group).shards_in(ShardState.WAIT) == 12)
-        coordinator = await played.replace_coordinator(coordinator)
-        await played.replace_reader(coordinator, 0)
+        await becomes(lambda: len(played.view.growths) == 2)
+        await played.replace_worker(1)
+        await becomes(lambda: played.waiting() == 12)
+        await played.replace_leader()
+        await played.replace_worker(0)
 
         # The old partitions are read late: what came to them late must be waited for.
-        played.neglect(shards(topic, *range(4)))
-        await rounds(late, 6 * STEADY)
-        played.neglect(())
-        await becomes(lambda: coordinator.view(group).shards_in(ShardState.WAIT) == 0, within=240.0)
+        played.workers.hold_up(*shards(topic, *range(4)))
+        await rounds(late, 6 * STEADY, within=240.0)
+        played.workers.hold_up()
+        await becomes(lambda: played.waiting() == 0, within=240.0)
         for load in (late, native, own):
-            await rounds(load, STEADY)
+            await rounds(load, STEADY, within=240.0)
         await played.caught_up()
     finally:
         await played.end()
-    assert played.sink.disorder() == []
-    assert set(played.sink.of) == set(KEYS)
+    assert played.read.disorder() == []
+    assert set(played.read.of) == set(KEYS)
     assert set(await asyncio.to_thread(written_partitions, cluster, topic)) == set(range(16))
 
 
@@ -131,19 +122,18 @@ async def test_without_a_time_to_settle_a_producer_that_notices_late_is_out_of_o
     rig: Rig, cluster: Cluster, name: str, topic: str, tmp_path: Path
 ) -> None:
     """What shows that the test above can fail."""
-    played, coordinator = await scene(rig, name, topic, settle=0.0)
-    group = played.spec.identity
+    played = await scene(rig, name, topic, tmp_path, growth_settle=0.0)
     try:
-        await played.read(coordinator)
-        late = played.load(java(cluster, played.servers, topic, tmp_path, KEYS))
-        await becomes(lambda: set(played.sink.of) == set(KEYS))
+        await played.start()
+        late = played.load(java(cluster, rig.kafka.servers, topic, tmp_path, KEYS))
+        await becomes(lambda: set(played.read.of) == set(KEYS))
         await rig.kafka.grow(topic, 8)
-        await becomes(lambda: len(coordinator.view(group).shards) == 8)
-        await becomes(lambda: coordinator.view(group).shards_in(ShardState.WAIT) == 0)
-        played.neglect(shards(topic, *range(4)))
-        await becomes(lambda: bool(played.sink.disorder()))
-        played.neglect(())
-        await rounds(late, STEADY)
+        await becomes(lambda: len(played.view.shards) == 8)
+        await becomes(lambda: played.waiting() == 0)
+        played.workers.hold_up(*shards(topic, *range(4)))
+        await becomes(lambda: bool(played.read.disorder()))
+        played.workers.hold_up()
+        await rounds(late, STEADY, within=240.0)
         await played.caught_up()
     finally:
         await played.end()
@@ -160,34 +150,33 @@ async def test_keys_stay_in_order_where_a_topic_settles_for_as_long_as_producers
 ) -> None:
     """The old partitions take nothing for two minutes, as a broker is away; the new ones take all. Both are read."""
     topic = kafka.create(4, on=(1, 2), min_insync_replicas="2")
-    played, coordinator = await scene(rig, name, topic, settle=settle, servers=trio.bootstrap())
-    group = played.spec.identity
+    played = await scene(rig, name, topic, tmp_path, trio.bootstrap(), growth_settle=settle)
     try:
-        await played.read(coordinator)
-        late = played.load(java(cluster, played.servers, topic, tmp_path, KEYS[:14], DELIVERY))
-        played.load(librdkafka(cluster, played.servers, topic, tmp_path, KEYS[14:28], DELIVERY))
-        played.produce(KEYS[28:], DefaultPartitioner())
-        await becomes(lambda: set(played.sink.of) == set(KEYS))
+        await played.start()
+        late = played.load(java(cluster, trio.bootstrap(), topic, tmp_path, KEYS[:14], DELIVERY))
+        played.load(librdkafka(cluster, trio.bootstrap(), topic, tmp_path, KEYS[14:28], DELIVERY))
+        produce(played, KEYS[28:], DefaultPartitioner())
+        await becomes(lambda: set(played.read.of) == set(KEYS))
 
         trio.kill(2)
         await asyncio.to_thread(wait_until_alone, trio, topic)
         running = trio.bootstrap(nodes=trio.running())
         refused = await asyncio.to_thread(ends, running, topic, range(4))
         back = time.monotonic() + 0.5 * DELIVERY
-        await rounds(late, STEADY)
+        await rounds(late, STEADY, within=240.0)
         await asyncio.to_thread(grow_while_a_broker_is_away, trio, topic)
         await becomes(lambda: time.monotonic() > back, within=DELIVERY)
         assert await asyncio.to_thread(ends, running, topic, range(4)) == refused, "producers try again"
         assert all((await asyncio.to_thread(ends, running, topic, range(4, 8))).values()), "and go over to the new number"
-        assert (coordinator.view(group).shards_in(ShardState.WAIT) == 4) is in_order
+        assert (played.waiting() == 4) is in_order
         trio.launch(2)
         await asyncio.to_thread(trio.await_ready, 2)
-        await becomes(lambda: coordinator.view(group).shards_in(ShardState.WAIT) == 0, within=240.0)
-        await rounds(late, STEADY)
+        await becomes(lambda: played.waiting() == 0, within=240.0)
+        await rounds(late, STEADY, within=240.0)
         await played.caught_up()
     finally:
         await played.end()
-    assert (played.sink.disorder() == []) is in_order
+    assert (played.read.disorder() == []) is in_order
 
 
 def administrator(trio: KafkaTrio) -> contextlib.closing[Any]:
