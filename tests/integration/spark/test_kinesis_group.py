@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.harness.kinesis import PlayedKinesis, put, stream
+from shardherd.core.model.nouns import ShardState
+from tests.harness.kinesis import PlayedKinesis, open_shards, put, stream, update_count
 from tests.harness.kinesis_group import KinesisGroup
 from tests.integration.spark.drivers import START, Driver, Site
 
@@ -56,8 +57,8 @@ def read(site: Site) -> Counter[tuple[str, int]]:
     return Counter((row["shard"], int(row["value"])) for row in map(json.loads, lines))
 
 
-def each(shard: str, stop: int) -> Counter[tuple[str, int]]:
-    return Counter((shard, number) for number in range(stop))
+def each(start: int, stop: int, *shards: str) -> Counter[tuple[str, int]]:
+    return Counter((shard, number) for shard in shards for number in range(start, stop))
 
 
 def test_available_now_reads_what_there_was_of_the_shards_that_stay_and_ends(
@@ -77,7 +78,7 @@ def test_available_now_reads_what_there_was_of_the_shards_that_stay_and_ends(
     (site.sink / "wait-played-0.1").unlink()
     assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
     assert kinesis.played.empty_answers == 0
-    assert read(site) == each(LOW, 30) + each(HIGH, 10), "what came later is not read, and not what has moved"
+    assert read(site) == each(0, 30, LOW) + each(0, 10, HIGH), "what came later is not read, and not what has moved"
     group.until("it is checkpointed, and has left", lambda: group.held_by("others") == (HIGH,))
     assert group.checkpoints() == {
         LOW: kinesis.numbers("orders", LOW.rpartition("/")[2])[29] + 1,
@@ -87,12 +88,13 @@ def test_available_now_reads_what_there_was_of_the_shards_that_stay_and_ends(
     group.grant("played-0", LOW, HIGH)
     again = start(site, group, 2, TEST_AVAILABLE_NOW="yes", TEST_OPTIONS=options)
     assert again.process.wait(START) == 0, again.log.read_text()[-3000:]
-    assert read(site) == each(LOW, 40) + each(HIGH, 40), "each once"
+    assert read(site) == each(0, 40, LOW, HIGH), "each once"
 
 
-def test_a_delta_table_has_each_record_once_although_its_writer_is_killed_after_a_commit(
+def test_a_delta_table_has_each_record_once_although_its_writer_is_killed_and_the_count_of_shards_updated(
     site: Site, group: KinesisGroup, kinesis: PlayedKinesis, orders: Any
 ) -> None:
+    """It is killed after a commit. Shards are doubled before it goes on, then halved; children are read after parents."""
     table = site.folder / "table"
     settings = {"TEST_APPLICATION": str(Path(__file__).with_name("sink_application.py")), "TEST_TABLE": str(table)}
 
@@ -100,7 +102,13 @@ def test_a_delta_table_has_each_record_once_although_its_writer_is_killed_after_
         found = DeltaTable(str(table)).to_pyarrow_table(columns=["shard", "value"]).to_pylist()
         return Counter((row["shard"], int(row["value"])) for row in found)
 
-    group.grant("played-0", LOW, HIGH)
+    def opened() -> tuple[str, ...]:
+        """The shards that the keys are written to now, which are the consumer's once they may be read."""
+        found = tuple(f"orders/{shard}" for shard in open_shards(orders, "orders"))
+        group.grant("played-0", *found)
+        return found[0], found[-1]
+
+    assert opened() == (LOW, HIGH)
     write(orders, 0, 30)
     (site.sink / "after-commit-played-0.1").touch()
     first = start(site, group, **settings)
@@ -109,13 +117,26 @@ def test_a_delta_table_has_each_record_once_although_its_writer_is_killed_after_
     site.wait_until(lambda: not first.children(), "its JVM and its workers end with it")
     group.kill("played-0")
     write(orders, 30, 10)
+    update_count(orders, "orders", 4)
+    children = opened()
+    write(orders, 40, 10)
 
     second = start(site, group, 2, **settings)
-    wanted = each(LOW, 40) + each(HIGH, 40)
+    wanted = each(0, 40, LOW, HIGH) + each(40, 50, *children)
     site.wait_until(lambda: rows().total() >= wanted.total(), "the next run has written the rest", START)
+    update_count(orders, "orders", 2)
+    grandchildren = opened()
+    write(orders, 50, 10)
+    wanted += each(50, 60, *grandchildren)
+    site.wait_until(lambda: rows().total() >= wanted.total(), "it reads what they were merged into")
     assert rows() == wanted
-    ends = {shard: kinesis.numbers("orders", shard.rpartition("/")[2])[-1] + 1 for shard in (LOW, HIGH)}
-    site.wait_until(lambda: group.checkpoints() == ends, "all is checkpointed")
+    ends = {shard: kinesis.numbers("orders", shard.rpartition("/")[2])[-1] + 1 for shard in grandchildren}
+    site.wait_until(lambda: group.checkpoints().items() >= ends.items(), "all is checkpointed")
+    site.wait_until(lambda: list(group.states().values()).count(ShardState.OVER) == 6, "what was closed is over")
     told = [json.loads(line) for line in (site.sink / "ranges-played-0.2").read_text().splitlines()]
-    assert {shard: stop for ranges in told for shard, (_, stop, _) in ranges.items()} == ends, "with all of their digits"
+    stops = {shard: stop for ranges in told for shard, (_, stop, _) in ranges.items()}
+    assert {shard: stops[shard] for shard in grandchildren} == ends, "with all of their digits"
+    for parent, child in (*zip((LOW, HIGH), children, strict=True), *zip(children, grandchildren, strict=True)):
+        batches = {shard: [at for at, ranges in enumerate(told) if shard in ranges] for shard in (parent, child)}
+        assert max(batches[parent]) < min(batches[child]), f"{child} is read after {parent}: {told}"
     assert second.terminate() == 0
