@@ -22,7 +22,7 @@ import pyarrow as pa
 from benchmarks.table import Row, middle, render
 from shardherd.source.kinesis.client import AccessKeys, Kinesis, StreamAccess
 from shardherd.source.kinesis.listing import ListedShard, list_shards
-from shardherd.source.kinesis.pacing import BYTES, Pace
+from shardherd.source.kinesis.pacing import BYTES, Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Search
@@ -106,7 +106,7 @@ def measured(url: str, records: int, size: int) -> list[Row]:
     kinesis, shard, wanted = written(url, STREAM, records, size)
     pairs = []
     for _ in range(ROUNDS):
-        fast = Pace(NO_LIMITS, NO_LIMITS)
+        fast = Pace(Share(NO_LIMITS, NO_LIMITS))
         mine = cost(lambda pace=fast: ours(kinesis, wanted, pace), records)  # type: ignore[misc]
         pairs.append((mine, cost(lambda: plain_loop(url, shard.id, records), records)))
     rows = [
@@ -162,7 +162,7 @@ def coordinator_calls(url: str) -> Counter[str]:
 
 def planned(kinesis: Kinesis, shard: ListedShard) -> ShardRecords:
     """The whole shard, as a planner finds it."""
-    search = Search(kinesis, Pace(NO_LIMITS, NO_LIMITS))
+    search = Search(kinesis, Pace(Share(NO_LIMITS, NO_LIMITS)))
     found = search.next(shard, 0, Bounds(span=1e9))
     newest = search.newest(shard)
     assert found is not None

@@ -17,7 +17,7 @@ from shardherd.core.model.nouns import KinesisSource, ShardId, ShardState
 from shardherd.source.kinesis import searching
 from shardherd.source.kinesis.client import AccessKeys, Kinesis, KinesisRefusedError, StreamAccess
 from shardherd.source.kinesis.listing import ListedShard, describe, list_shards
-from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found, Search
@@ -50,7 +50,7 @@ IN_TWO_MOMENTS = 2.0
 
 def pace() -> Pace:
     """The limits of Kinesis are no matter of these tests."""
-    return Pace(1e6, 1e15)
+    return Pace(Share(1e6, 1e15))
 
 
 def write(client: Any, *values: str) -> list[int]:

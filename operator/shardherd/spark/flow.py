@@ -32,6 +32,11 @@ class Limits:
         """For the agent's socket; `Limits(**...)` is the way back."""
         return asdict(self)
 
+    @property
+    def counted(self) -> bool:
+        """Whether records of Kinesis are read to find where a micro-batch ends."""
+        return self.max_records is not None or self.max_bytes is not None
+
     def waits(self, available: int, waited: float) -> bool:
         """Whether so few records wait on, `waited` seconds after the last micro-batch."""
         return self.min_records is not None and available < self.min_records and waited < self.max_delay

@@ -49,7 +49,8 @@ class AgentRuntime(DriverRuntime[Agent]):
         from shardherd.spark.kinesis.planner import StreamService
 
         assert self._pod.kinesis is not None
-        return NextEnds(StreamService(of_pod(self._pod.kinesis)), self._end_offsets_changed, self._wanted)
+        service = StreamService(of_pod(self._pod.kinesis), executors=self._pod.executors.instances > 0)
+        return NextEnds(service, self._end_offsets_changed, self._wanted)
 
     def _wanted(self) -> tuple[Mapping[ShardId, Offset], Limits]:
         """Where each shard that may be read is read on, and what the query wants. Not on the event loop."""

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +28,7 @@ from shardherd.source.kinesis.client import (
     stream_argument,
 )
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
-from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.pacing import COUNTED, OF_LOOKS, OF_TASKS, Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found, Search
@@ -42,7 +43,7 @@ ALL = Bounds(span=3600.0)
 
 def pace() -> Pace:
     """No limits: what obeys them is tested beside the limits."""
-    return Pace(QUICK, 1e15)
+    return Pace(Share(QUICK, 1e15))
 
 
 @pytest.fixture
@@ -595,6 +596,32 @@ def test_who_reads_on_elsewhere_is_not_refused_for_what_a_task_before_has_read(
         wanted = [ShardRecords(SHARD, numbers[0], numbers[-1] + 1)]
         assert sum(batch.num_rows for batch in read_ranges(reading, Pace(), wanted, ("value",), pays=pays)) == 3
     assert min(1, kinesis.played.calls["throttled"]) == refused
+
+
+@pytest.mark.parametrize(
+    ("bounds", "looks", "tasks"),
+    [
+        pytest.param(Bounds(span=3600.0), OF_LOOKS, OF_TASKS, id="looking at some"),
+        pytest.param(Bounds(span=3600.0, size=600_000), COUNTED, COUNTED, id="counting"),
+    ],
+)
+def test_a_driver_looks_ahead_while_tasks_read_elsewhere_and_they_keep_to_the_limits_of_a_shard_together(
+    bounds: Bounds, looks: Share, tasks: Share, kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+) -> None:
+    """Each has an account of its own. The played service refuses what AWS would refuse."""
+    put(orders, "orders", [("k", bytes(299))] * 10_000)
+    numbers, begin = kinesis.numbers("orders", SHARD), int(kinesis.shard("orders", SHARD).begin)
+    kinesis.played.limits = True
+    driver = Search(reading, Pace(), beside=Pace(looks), counting=Pace(looks))
+    wanted = ShardRecords(SHARD, numbers[0], numbers[6999] + 1)
+    batches = read_ranges(reading, Pace(tasks), [wanted], ("value",))
+    rows = next(batches).num_rows
+    with ThreadPoolExecutor(1) as pool:
+        looked = pool.submit(driver.next, ListedShard(SHARD, begin, None, (), (0, 1)), numbers[7000], bounds)
+        rows += sum(batch.num_rows for batch in batches)
+        found = looked.result()
+    assert (rows, found is not None and found.first) == (7000, numbers[7000])
+    assert kinesis.played.calls["throttled"] == 0
 
 
 def test_what_others_read_makes_it_wait_and_not_fail(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:

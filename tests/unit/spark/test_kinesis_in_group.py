@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +20,7 @@ from shardherd.source import look_thread
 from shardherd.source.kinesis import deleted
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError, StreamAccess
 from shardherd.source.kinesis.listing import ListedShard, describe, list_shards
-from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.pacing import COUNTED, OF_LOOKS, OF_TASKS, WHOLE, Pace, Share
 from shardherd.source.kinesis.range_reading import RangeReading
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found
@@ -569,11 +570,45 @@ def test_a_warm_up_has_a_task_for_every_slot_and_empty_ranges_have_none(kinesis:
     assert reader.partitions(offsets((A, N, N)), offsets((A, N, N), (B, N, N))) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [({}, OF_TASKS), ({"maxOffsetsPerTrigger": "10"}, COUNTED), ({"maxBytesPerTrigger": "10"}, COUNTED)],
+)
+def test_tasks_leave_the_driver_what_it_needs_to_look_ahead_meanwhile(
+    options: dict[str, str], share: Share, kinesis: PlayedKinesis, orders: Any
+) -> None:
+    reader, _ = reader_of(kinesis, **options)
+    tasks = reader.partitions(offsets((A, N, N)), offsets((A, N, N + 1)))
+    assert [each.settings.of_tasks for each in tasks if isinstance(each, GroupSlice)] == [share]
+
+
+@pytest.mark.parametrize(
+    ("executors", "bounds", "rate"),
+    [
+        (False, Bounds(60.0), WHOLE.size),
+        (True, Bounds(60.0), OF_LOOKS.size),
+        (True, Bounds(60.0, records=1000), COUNTED.size),
+    ],
+)
+def test_a_driver_looks_ahead_with_what_its_tasks_leave_if_those_are_elsewhere(
+    executors: bool, bounds: Bounds, rate: float, kinesis: PlayedKinesis, orders: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    write(orders, "a" * 900_000)
+    settings = KinesisSettings("orders", REGION, kinesis.url)
+    service = StreamService(settings, executors=executors)
+    (listed,) = service.shards()
+    before = boot_time()
+    assert service.next(listed, listed.begin, bounds) is not None
+    (_, _, size), after = kinesis.played.read[-1], boot_time()
+    assert before - 0.01 < settings.pace().due(FIRST) - size / rate < after + 0.01
+
+
 def reading(service: PlayedKinesis, first: Offset, stop: Offset, *, fail: bool = True) -> list[bytes]:
     kinesis = Kinesis(StreamAccess("orders", REGION, service.url), client=service.client)
     (listed,) = list_shards(kinesis)
     wanted = ShardRecords(FIRST, first, stop, listed.hashes, listed.begin)
-    found = RangeReading(kinesis, Pace(1e6, 1e15), [wanted], fail_on_data_loss=fail)
+    found = RangeReading(kinesis, Pace(Share(1e6, 1e15)), [wanted], fail_on_data_loss=fail)
     return [record.data for _, records in found.records() for record in records]
 
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import StreamAccess
+from shardherd.source.kinesis.pacing import COUNTED
 from shardherd.spark.kinesis.offsets import KinesisOffsets, ShardOffsets, parse
 from shardherd.spark.kinesis.options import KINESIS_OPTIONS, KinesisSettings, in_executor, read_options, reads_kinesis
 from shardherd.spark.kinesis.readers import SCHEMA
@@ -134,16 +135,27 @@ def test_offsets_of_others_are_refused(raw: dict[str, object], message: str) -> 
         parse(raw)
 
 
-def test_the_tasks_of_executors_leave_a_call_a_second_to_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("made", "calls", "size"),
+    [
+        (KinesisSettings("orders", "eu-central-1"), 3, 1_600_000),
+        (KinesisSettings("orders", "eu-central-1", of_tasks=COUNTED), 2.5, 1_000_000),
+    ],
+)
+def test_the_tasks_of_executors_leave_a_share_to_the_driver(
+    made: KinesisSettings, calls: float, size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    settings = KinesisSettings("orders", "eu-central-1")
 
-    def interval(unasked: str) -> float:
-        pace, now = settings.pace(), boot_time() + 1.0
-        pace.asked(unasked, now)
-        return pace.due(unasked) - now
+    def waits(shard: str) -> tuple[float, float]:
+        """Seconds after a call without records, and after one that brought these bytes."""
+        pace, now = made.pace(), boot_time() + 1.0
+        pace.asked(shard, now)
+        empty = pace.due(shard) - now
+        pace.answered(shard, size)
+        return empty, pace.due(shard) - now
 
-    assert interval("shardId-000000000000") == pytest.approx(1 / 5, abs=0.01)
+    assert waits("shardId-000000000000") == pytest.approx((1 / 5, size / 2_000_000), abs=0.01)
     monkeypatch.setenv("SPARK_EXECUTOR_ID", "1")
     assert (in_executor({}), in_executor()) == (False, True)
-    assert interval("shardId-000000000001") == pytest.approx(1 / 4, abs=0.01)
+    assert waits("shardId-000000000001") == pytest.approx((1 / calls, 1.0), abs=0.01)

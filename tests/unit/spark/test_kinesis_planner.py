@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from shardherd.source.kinesis.client import Kinesis, KinesisRefusedError, KinesisUnavailableError
 from shardherd.source.kinesis.listing import ListedShard, Stream
-from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found
@@ -26,7 +26,7 @@ FIRST = "shardId-000000000000"
 
 
 def quick() -> Pace:
-    return Pace(1e6, 1e15)
+    return Pace(Share(1e6, 1e15))
 
 
 @pytest.fixture(autouse=True)
@@ -284,6 +284,7 @@ class Scripted:
     def __init__(self, *looks: Found | Exception | None) -> None:
         self.looks = list(looks)
         self.asked: list[tuple[int, Bounds]] = []
+        self.due_at = 0.0
 
     def describe(self) -> Stream:
         return Stream("orders", "arn", 1, 86400.0)
@@ -303,6 +304,9 @@ class Scripted:
 
     def first_since(self, shard: ListedShard, seconds: float) -> int | None:
         return None
+
+    def due(self, shards: Iterable[str]) -> float:
+        return self.due_at
 
 
 def scripted(service: Scripted, **options: str) -> KinesisPlanner:
@@ -364,6 +368,17 @@ def test_shards_are_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> 
     planner.latest(BEGUN, once=False)
     planner.latest(BEGUN, once=False)
     assert waits == [1.0]
+
+
+def test_a_micro_batch_begins_once_tasks_elsewhere_may_ask_for_its_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    service = Scripted(None, Found(12, 20))
+    service.due_at = 100.75
+    options = read_options({"kinesis.stream": "orders", "kinesis.region": "r"}, batch=False)
+    planner = KinesisPlanner(options, service, lambda: 100.0)
+    monkeypatch.setattr(planner._closed, "wait", waits.append)
+    assert planner.latest(BEGUN, once=False) is None
+    assert (planner.latest(BEGUN, once=False) is not None, waits) == (True, [0.0, 0.75])
 
 
 def test_hash_keys_are_those_of_the_listing() -> None:

@@ -8,12 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 CALLS = 5.0
 """GetRecords a second that Kinesis answers for a shard, whoever asks."""
 
 BYTES = 2_000_000.0
 """Bytes a second that it answers with, for a shard."""
+
+
+class Share(NamedTuple):
+    """What some of those who read a shard may ask of it: calls and bytes a second. Together they are `WHOLE`."""
+
+    calls: float
+    size: float
+
+
+WHOLE = Share(CALLS, BYTES)
+OF_TASKS, OF_LOOKS = Share(3.0, 0.8 * BYTES), Share(2.0, 0.2 * BYTES)
+"""Tasks on other machines read all records; a driver looks at some of them meanwhile, to find where a micro-batch ends."""
+
+COUNTED = Share(CALLS / 2, BYTES / 2)
+"""Of each of the two where the driver counts records, and so reads all of them, too."""
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 8.0
 """Seconds after the first refusal, and after many in a row."""
@@ -32,9 +48,10 @@ class _Allowance:
 class Pace:
     """The allowances of the shards that one process reads. `now` is monotonic seconds."""
 
-    def __init__(self, calls: float = CALLS, size: float = BYTES) -> None:
-        self._interval = 1.0 / calls
-        self._rate = size
+    def __init__(self, share: Share = WHOLE) -> None:
+        self._interval = 1.0 / share.calls
+        self.rate = share.size
+        """Bytes a second and shard."""
         self._shards: dict[str, _Allowance] = {}
 
     def due(self, shard: str) -> float:
@@ -57,7 +74,7 @@ class Pace:
         """The request brought so many bytes: the next one goes out when Kinesis has allowed for them."""
         found = self._shards.setdefault(shard, _Allowance())
         found.refusals = 0
-        found.due = max(found.due, found.asked + size / self._rate)
+        found.due = max(found.due, found.asked + size / self.rate)
 
     def refused(self, shard: str, now: float) -> None:
         """Others read this shard too, and together we asked too much: wait, each time longer."""

@@ -160,7 +160,7 @@ class RangeReading:
         self._pace.answered(shard, answer.size)
         if answer.records:
             mean = answer.size / len(answer.records)
-            reading.limit = max(1, min(MOST_RECORDS, int(BYTES / max(1.0, mean))))
+            reading.limit = max(1, min(MOST_RECORDS, int(min(BYTES, self._pace.rate) / max(1.0, mean))))
             reading.empty_since = None
             if not reading.begun and reading.wanted.begin is not None:
                 self._prove(reading, answer.records[0])

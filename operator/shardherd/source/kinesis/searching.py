@@ -7,7 +7,7 @@ the batch has the same records whenever it is read. Few records are read for it,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,13 +85,26 @@ class Bounds:
 
 
 class Search:
-    """Looks at the shards of one stream, within their limits. Threads may share it, for different shards."""
+    """Looks at the shards of one stream, within their limits. Threads may share it, for different shards.
+
+    Where tasks read the same shards meanwhile and cannot know of it, `next` keeps to narrower accounts: `beside` where the next
+    records end by times, `counting` where each of them is read.
+    """
 
     def __init__(
-        self, kinesis: Kinesis, pace: Pace, now: Callable[[], float] = time.time, wait: Callable[[float], object] = time.sleep
+        self,
+        kinesis: Kinesis,
+        pace: Pace,
+        now: Callable[[], float] = time.time,
+        wait: Callable[[float], object] = time.sleep,
+        *,
+        beside: Pace | None = None,
+        counting: Pace | None = None,
     ) -> None:
         self._kinesis = kinesis
         self._pace = pace
+        self._beside = pace if beside is None else beside
+        self._counting = pace if counting is None else counting
         self._now = now
         self._wait = wait
         self._readers: dict[str, tuple[int, ShardReader, bool]] = {}
@@ -99,9 +112,13 @@ class Search:
 
         The next one goes on there without a new iterator."""
 
+        self._means: dict[str, float] = {}
+        """Bytes of a record, by the last answer of each shard."""
+
     def forget(self, shard: str) -> None:
         """No look at this shard will come."""
         self._readers.pop(shard, None)
+        self._means.pop(shard, None)
 
     # --- what comes next -------------------------------------------------------------------------------------------------
 
@@ -119,7 +136,8 @@ class Search:
         else:
             reader, proven = self._open(shard.id, of_position(position, shard.begin)), position <= shard.begin
         limit = LOOKED_AT if bounds.records is None else min(LOOKED_AT, bounds.records + 1)
-        answer, seen = self._first_records(reader, limit, position)
+        pace = self._counting if bounds.counted else self._beside
+        answer, seen = self._first_records(reader, limit, position, pace=pace)
         gap = not proven and seen is not None and seen > position
         records = [each for each in answer.records if each.number >= position]
         if not records:
@@ -160,7 +178,7 @@ class Search:
                 size = None if size is None else max(0, size - length)
             if answer.over or not answer.behind or not left or size == 0:
                 return stop, answer, True
-            answer = self._ask(reader, min(LOOKED_AT, left))
+            answer = self._ask(reader, min(LOOKED_AT, left), self._counting)
 
     def _far(self, shard: ListedShard, answer: Answer, bounds: Bounds) -> int:
         """Where the span ends that begins with this answer, if more follows than was read: at a record, or the shard's end."""
@@ -168,14 +186,14 @@ class Search:
         newest = last.arrived.timestamp() + answer.behind
         border = first.arrived.timestamp() + bounds.span
         if border < newest:
-            following = self._since(shard.id, border, 1)
+            following = self._since(shard.id, border, 1, self._beside)
             if following is not None and following.records:
                 return max(last.number + 1, following.records[0].number)
         if shard.end is not None:
             return shard.end
         back = 1.0
         while (seconds := newest - back) > last.arrived.timestamp():
-            recent = self._since(shard.id, seconds, LOOKED_AT)
+            recent = self._since(shard.id, seconds, LOOKED_AT, self._beside)
             if recent is not None and recent.records:
                 return max(last.number, recent.records[-1].number) + 1
             back *= 4
@@ -223,11 +241,15 @@ class Search:
             number = answer.records[-1].number if answer.records else number
         return number
 
-    def _since(self, shard: str, seconds: float, limit: int) -> Answer | None:
+    def due(self, shards: Iterable[str]) -> float:
+        """When all of these may be asked again, by whoever has not asked for them here."""
+        return max(map(self._pace.due, shards), default=0.0)
+
+    def _since(self, shard: str, seconds: float, limit: int, pace: Pace | None = None) -> Answer | None:
         """The first records from that time on; None if Kinesis says that it has not come yet."""
         try:
             reader = self._open(shard, (since(seconds) if seconds > 0 else BEGINNING,))
-            answer, _ = self._first_records(reader, limit, 0, EMPTY_IN_SEARCH)
+            answer, _ = self._first_records(reader, limit, 0, EMPTY_IN_SEARCH, pace)
         except NumberError:
             return None
         if answer.behind and not answer.over and not answer.records:
@@ -235,20 +257,27 @@ class Search:
         return answer
 
     def _first_records(
-        self, reader: ShardReader, limit: int, position: int, empty: int = EMPTY_ANSWERS
+        self, reader: ShardReader, limit: int, position: int, empty: int = EMPTY_ANSWERS, pace: Pace | None = None
     ) -> tuple[Answer, int | None]:
         """The first answer with a record at or after the position, or the last one for now; and the first number seen."""
-        answer, seen = self._ask(reader, limit), None
+        answer, seen = self._ask(reader, limit, pace), None
         for left in range(empty, -1, -1):
             if seen is None and answer.records:
                 seen = answer.records[0].number
             if not left or answer.over or not answer.behind or (answer.records and answer.records[-1].number >= position):
                 break
-            answer = self._ask(reader, limit)
+            answer = self._ask(reader, limit, pace)
         return answer, seen
 
     def _open(self, shard: str, starts: tuple[Start, ...]) -> ShardReader:
         return ShardReader(self._kinesis, shard, starts)
 
-    def _ask(self, reader: ShardReader, limit: int) -> Answer:
-        return patiently(reader, self._pace, limit, boot_time() + PATIENCE, wait=self._wait)
+    def _ask(self, reader: ShardReader, limit: int, pace: Pace | None = None) -> Answer:
+        """The next answer: at most `limit` records, and as few as a second allows by what the last ones had."""
+        pace = self._pace if pace is None else pace
+        mean = self._means.get(reader.shard, 1.0)
+        most = max(1, min(limit, int(pace.rate / mean)))
+        answer = patiently(reader, pace, most, boot_time() + PATIENCE, wait=self._wait)
+        if answer.records:
+            self._means[reader.shard] = max(1.0, answer.size / len(answer.records))
+        return answer

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from shardherd.clock import boot_time
-from shardherd.source.kinesis.pacing import BYTES, CALLS, LONGEST_DELAY, Pace
+from shardherd.source.kinesis.pacing import BYTES, LONGEST_DELAY, WHOLE, Pace, Share
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +29,8 @@ LOOKED = 0.05
 class SharedPace(Pace):
     """As `Pace`, whatever other processes with the same `folder` have asked and been answered."""
 
-    def __init__(
-        self, folder: Path, calls: float = CALLS, size: float = BYTES, *, now: Callable[[], float] = boot_time
-    ) -> None:
-        super().__init__(calls, size)
+    def __init__(self, folder: Path, share: Share = WHOLE, *, now: Callable[[], float] = boot_time) -> None:
+        super().__init__(share)
         self._folder = folder
         self._now = now
         self._looked: dict[str, tuple[float, float]] = {}
@@ -82,17 +80,17 @@ class SharedPace(Pace):
         self._looked[shard] = (self._now(), due)
 
 
-def pace_of(stream: Iterable[str], within: Path | None = None, calls: float = CALLS) -> Pace:
-    """The account that this machine's processes of one user have of a stream, which these texts name; `calls` a second."""
+def pace_of(stream: Iterable[str], within: Path | None = None, share: Share = WHOLE) -> Pace:
+    """The account that this machine's processes of one user have of a stream, which these texts name."""
     name = hashlib.sha256("\n".join(stream).encode()).hexdigest()[:16]
     folder = (within or Path(tempfile.gettempdir())) / f"shardherd-kinesis-{os.getuid()}" / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
             raise PermissionError(f"{folder} belongs to another user")
-        made = SharedPace(folder, calls)
+        made = SharedPace(folder, share)
         (folder / ".probe").touch()
     except OSError as error:
         log.warning("each process keeps to the limits of Kinesis by itself, as they cannot share what they know: %s", error)
-        return Pace(calls)
+        return Pace(share)
     return made

@@ -18,6 +18,7 @@ from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.listing import ListedShard, list_shards
+from shardherd.source.kinesis.pacing import COUNTED, OF_TASKS
 from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.spark.batch_planner import ReaderSettings
 from shardherd.spark.decode_stats import CountsAddress
@@ -65,7 +66,8 @@ class KinesisGroupReader(ShardherdStreamReader):
     ) -> list[InputPartition]:
         assert reader.kinesis is not None
         ours = self._settings
-        settings = of_pod(reader.kinesis, fail_on_data_loss=ours.fail_on_data_loss, values=ours.values)
+        share = COUNTED if ours.limits.counted else OF_TASKS
+        settings = of_pod(reader.kinesis, fail_on_data_loss=ours.fail_on_data_loss, values=ours.values, of_tasks=share)
         found = [self._records(settings, shard, each) for shard, each in sorted(ranges.items()) if each.start < each.stop]
         made = [each.ranges for each in slices(found, reader.slots) if isinstance(each, KinesisSlice)] if found else []
         if last.warm > first.warm:

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardherd.source.kinesis.client import StreamAccess, keys_in
 from shardherd.source.kinesis.environment import STREAM as STREAM_VARIABLE
-from shardherd.source.kinesis.pacing import CALLS, Pace
+from shardherd.source.kinesis.pacing import OF_TASKS, WHOLE, Pace, Share
 from shardherd.source.kinesis.shared_pacing import pace_of
 from shardherd.source.values.value_format import OPTIONS as VALUE_OPTIONS
 from shardherd.source.values.value_format import ValueFormat
@@ -89,7 +89,10 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class KinesisSettings:
-    """The options, parsed. `start` is EARLIEST, LATEST or seconds since 1970; None for a limit: there is none."""
+    """The options, parsed. `start` is EARLIEST, LATEST or seconds since 1970; None for a limit: there is none.
+
+    `of_tasks`: of what a shard allows, what tasks have in executors of their own.
+    """
 
     stream: str
     region: str
@@ -101,6 +104,7 @@ class KinesisSettings:
     max_records: int | None = None
     max_bytes: int | None = None
     values: ValueFormat = field(default_factory=ValueFormat)
+    of_tasks: Share = OF_TASKS
 
     @property
     def access(self) -> StreamAccess:
@@ -108,13 +112,12 @@ class KinesisSettings:
         keys = keys_in(self.credentials) if self.credentials else None
         return StreamAccess(self.stream, self.region, self.endpoint, keys)
 
-    def pace(self) -> Pace:
-        """The account of what the stream's shards allow, which all processes of this machine have together.
+    def pace(self, share: Share = WHOLE) -> Pace:
+        """The account of what the stream's shards allow, or a share of that, which all processes of this machine have together.
 
-        An executor's has a call less: the driver, elsewhere, looks at each shard once a second.
+        In an executor it is that of tasks: the driver, elsewhere, has the rest.
         """
-        calls = CALLS - 1 if in_executor() else CALLS
-        return pace_of((self.stream, self.region, self.endpoint), calls=calls)
+        return pace_of((self.stream, self.region, self.endpoint), share=self.of_tasks if in_executor() else share)
 
 
 def in_executor(environment: Mapping[str, str] = os.environ) -> bool:

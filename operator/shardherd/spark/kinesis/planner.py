@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
-from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.pacing import COUNTED, OF_LOOKS, Pace
 from shardherd.source.kinesis.ranges import REMEDY, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found, Search
 from shardherd.source.kinesis.shard_reader import ShardGoneError
@@ -58,14 +58,20 @@ class Service(Protocol):
 
     def first_since(self, shard: ListedShard, seconds: float) -> int | None: ...
 
+    def due(self, shards: Iterable[str]) -> float: ...
+
 
 class StreamService:
-    """One stream of Kinesis, asked within the limits of its shards."""
+    """One stream of Kinesis, asked within the limits of its shards.
 
-    def __init__(self, settings: KinesisSettings, pace: Pace | None = None) -> None:
+    With `executors` tasks on other machines read the same shards meanwhile: what comes next is looked for with the rest.
+    """
+
+    def __init__(self, settings: KinesisSettings, pace: Pace | None = None, *, executors: bool = False) -> None:
         self._kinesis = Kinesis(settings.access)
-        search = Search(self._kinesis, settings.pace() if pace is None else pace)
-        self.next, self.newest, self.first_since = search.next, search.newest, search.first_since
+        beside, counting = (settings.pace(OF_LOOKS), settings.pace(COUNTED)) if executors else (None, None)
+        search = Search(self._kinesis, settings.pace() if pace is None else pace, beside=beside, counting=counting)
+        self.next, self.newest, self.first_since, self.due = search.next, search.newest, search.first_since, search.due
 
     def describe(self) -> Stream:
         return describe(self._kinesis)
@@ -198,6 +204,9 @@ class KinesisPlanner:
         ]
         bounds = {shard: self._bound(shard, len(readable), once) for shard in readable}
         found = self._each(readable, lambda shard: self._service.next(listed[shard], positions[shard], bounds[shard]))
+        if any(each is not None for each in found.values()):
+            # Tasks read them now, perhaps on other machines, where nobody knows of what this has read.
+            self._closed.wait(max(0.0, self._service.due(readable) - self._now()))
         shards: dict[str, ShardOffsets] = {}
         for shard, each in listed.items():
             position = positions[shard]
