@@ -3,7 +3,8 @@
 What tests do to any such service is here, too: `stream`, `put`, `split`, `merge`, `update_count` and `open_shards`.
 
 In a thread of the test's process, so that a test can trim a shard, let iterators expire or refuse requests; for whoever needs a
-process of its own: `python -m tests.harness.kinesis`, which says its URL and runs until its input ends.
+process of its own: `python -m tests.harness.kinesis`, which says its URL and runs until its input ends. `--limits`: it refuses
+what is above those of a shard.
 """
 
 from __future__ import annotations
@@ -477,6 +478,7 @@ def _await(what: str, holds: Callable[[], bool]) -> None:
 
 def main() -> None:
     with PlayedKinesis() as service:
+        service.played.limits = "--limits" in sys.argv[1:]
         print(service.url, flush=True)
         sys.stdin.read()
 
