@@ -154,6 +154,8 @@ def properties(data: Path, port: int, controller: int, more: Mapping[str, str] |
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
+        # Tests write records with timestamps of long ago, which a broker looks for every five minutes, to delete them.
+        "log.retention.ms": "-1",
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "2",

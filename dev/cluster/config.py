@@ -162,6 +162,8 @@ def kafka(layout: Layout, addresses: Addresses) -> str:
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DETOUR:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(layout.state / "kafka-data"),
+        # Tests write records with timestamps of long ago, which a broker looks for every five minutes, to delete them.
+        "log.retention.ms": "-1",
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "8",

@@ -238,6 +238,8 @@ class KafkaTrio:
             "controller.quorum.fetch.timeout.ms": "1000",
             "initial.broker.registration.timeout.ms": "180000",
             "replica.lag.time.max.ms": "5000",
+            # Tests write records with timestamps of long ago, which a broker looks for every five minutes, to delete them.
+            "log.retention.ms": "-1",
             "auto.create.topics.enable": "true",
             "default.replication.factor": "3",
             "min.insync.replicas": "1",
