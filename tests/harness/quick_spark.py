@@ -29,7 +29,6 @@ def inherited() -> dict[str, str]:
 
 def workers_python(folder: Path) -> Path:
     """A program in `folder` that is this Python at `PRIORITY`; at the usual one, with a warning, if it may not be set."""
-    folder.mkdir(parents=True, exist_ok=True)
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nexec nice -n {PRIORITY} {shlex.quote(sys.executable)} "$@"\n')
     program.chmod(0o755)

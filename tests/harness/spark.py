@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from dev.cluster.tools import Tools
-from tests.harness.quick_spark import WORKERS, workers_python
+from tests.harness.quick_spark import WORKERS
 
 
 def make_session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
     """A session that keeps its files in `folder`. Whoever stops it ends its context, but not the JVM."""
-    os.environ[WORKERS] = str(workers_python(folder))
+    os.environ.setdefault(WORKERS, sys.executable)
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "work")
     common = {
         "spark.driver.memory": "600m",

@@ -47,7 +47,7 @@ class TcpProxy:
         """Let everything through again."""
         self._do(self._open())
 
-    def lead(self, to: str) -> None:
+    def turn_to(self, to: str) -> None:
         """Break every connection, and lead to this `host:port` from now on."""
         self._do(self._turn(to))
 
@@ -92,6 +92,7 @@ class TcpProxy:
         connection = asyncio.create_task(self._lead(reader, writer))
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda _: writer.transport.abort())  # also of one that is cancelled before it has begun
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on in both directions, until one side closes."""

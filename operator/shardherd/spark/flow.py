@@ -34,7 +34,7 @@ class Limits:
 
     @property
     def counted(self) -> bool:
-        """Whether records of Kinesis are read to find where a micro-batch ends."""
+        """Whether all records must be read to find where a micro-batch of Kinesis ends."""
         return self.max_records is not None or self.max_bytes is not None
 
     def waits(self, available: int, waited: float) -> bool:

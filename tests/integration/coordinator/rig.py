@@ -63,6 +63,11 @@ class Coordinator:
     registry: CollectorRegistry
 
     @property
+    def leads(self) -> bool:
+        """Whether it takes itself for the leader."""
+        return self.server._runtime.leading
+
+    @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from shardherd.core.model.nouns import GroupView, ShardState
-from tests.integration.coordinator.rig import Rig, becomes
-from tests.integration.coordinator.workers import Sequences, Workers
+from tests.integration.coordinator.rig import Coordinator, Rig, becomes
+from tests.integration.coordinator.workers import ReadSequences, Workers
 
 
 class Load(Protocol):
@@ -23,7 +23,7 @@ class Load(Protocol):
     def close(self) -> None: ...
 
 
-async def rounds(load: Load, count: int = 5, within: float = 60.0) -> None:
+async def more_rounds(load: Load, count: int = 5, within: float = 60.0) -> None:
     """Until it has written so many more."""
     before = load.rounds
     await becomes(lambda: load.rounds > before + count, within)
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, rig: Rig, workers: Workers) -> None:
         self.rig, self.spec, self.workers = rig, workers.spec, workers
-        self.read = Sequences(workers.notes)
+        self.read = ReadSequences(workers.notes)
         self._loads: list[Load] = []
         self._producing: list[asyncio.Task[None]] = []
 
@@ -67,13 +67,15 @@ class Scene:
         await self.workers.kill(f"{self.spec.identity.name}-{ordinal}")
         await self.workers.start(ordinal)
 
-    async def replace_leader(self) -> None:
-        """Let another coordinator lead, until it knows the group. The one before lives on, and has to find out by itself."""
+    async def replace_leader(self) -> Coordinator:
+        """Let another coordinator lead, until it knows the group. Returns the one before, which knows nothing of it."""
+        former = self.workers.coordinator
         again = await self.rig.coordinator()
         again.server.coordination.apply(self.spec)
-        self.workers.lead(again)
+        self.workers.follow(again)
         views = again.server.coordination
         await becomes(lambda: (view := views.view(self.spec.identity)) is not None and view.discovered)
+        return former
 
     async def caught_up(self) -> None:
         """Until all that was produced is read, and nothing produces."""
@@ -83,9 +85,9 @@ class Scene:
 
     async def end(self) -> None:
         """End the workers and what produces, however far they are."""
-        await asyncio.to_thread(self.workers.close)
         for load in self._loads:
             load.over = True
+        await asyncio.to_thread(self.workers.close)
         ended = await asyncio.gather(*self._producing, return_exceptions=True)
         for load in self._loads:
             with suppress(TimeoutError):

@@ -27,7 +27,7 @@ from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
 from tests.integration.coordinator.growing import DELIVERY, KEYS, PipedLoad, produce, scene
 from tests.integration.coordinator.rig import Rig, becomes, shards
-from tests.integration.coordinator.scenes import rounds
+from tests.integration.coordinator.scenes import more_rounds
 
 ROOT = Path(__file__).resolve().parents[3]
 LATE = 15.0
@@ -87,7 +87,7 @@ async def test_keys_stay_in_order_whichever_client_produces_them_and_whatever_fa
         # What is on its way now is written once the broker goes on, into the partitions that there were before.
         cluster.signal("kafka", signal.SIGSTOP)
         try:
-            await rounds(late, 2 * STEADY, within=240.0)
+            await more_rounds(late, 2 * STEADY, within=240.0)
         finally:
             cluster.signal("kafka", signal.SIGCONT)
         await becomes(lambda: len(played.view.growths) == 1)
@@ -103,11 +103,11 @@ async def test_keys_stay_in_order_whichever_client_produces_them_and_whatever_fa
 
         # The old partitions are read late: what came to them late must be waited for.
         played.workers.hold_up(*shards(topic, *range(4)))
-        await rounds(late, 6 * STEADY, within=240.0)
+        await more_rounds(late, 6 * STEADY, within=240.0)
         played.workers.hold_up()
         await becomes(lambda: played.waiting() == 0, within=240.0)
         for load in (late, native, own):
-            await rounds(load, STEADY, within=240.0)
+            await more_rounds(load, STEADY, within=240.0)
         await played.caught_up()
     finally:
         await played.end()
@@ -133,7 +133,7 @@ async def test_without_a_time_to_settle_a_producer_that_notices_late_is_out_of_o
         played.workers.hold_up(*shards(topic, *range(4)))
         await becomes(lambda: bool(played.read.disorder()))
         played.workers.hold_up()
-        await rounds(late, STEADY, within=240.0)
+        await more_rounds(late, STEADY, within=240.0)
         await played.caught_up()
     finally:
         await played.end()
@@ -163,7 +163,7 @@ async def test_keys_stay_in_order_where_a_topic_settles_for_as_long_as_producers
         running = trio.bootstrap(nodes=trio.running())
         refused = await asyncio.to_thread(ends, running, topic, range(4))
         back = time.monotonic() + 0.5 * DELIVERY
-        await rounds(late, STEADY, within=240.0)
+        await more_rounds(late, STEADY, within=240.0)
         await asyncio.to_thread(grow_while_a_broker_is_away, trio, topic)
         await becomes(lambda: time.monotonic() > back, within=DELIVERY)
         assert await asyncio.to_thread(ends, running, topic, range(4)) == refused, "producers try again"
@@ -172,7 +172,7 @@ async def test_keys_stay_in_order_where_a_topic_settles_for_as_long_as_producers
         trio.launch(2)
         await asyncio.to_thread(trio.await_ready, 2)
         await becomes(lambda: played.waiting() == 0, within=240.0)
-        await rounds(late, STEADY, within=240.0)
+        await more_rounds(late, STEADY, within=240.0)
         await played.caught_up()
     finally:
         await played.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from shardherd.core.model.nouns import GroupSpec, KinesisSource, ShardId, ShardS
 from shardherd.source.kinesis import environment
 from tests.harness.kinesis import REGION, PlayedKinesis, open_shards, put, stream, update_count
 from tests.integration.coordinator.rig import SETTINGS, Rig, becomes
-from tests.integration.coordinator.scenes import Scene, rounds
+from tests.integration.coordinator.scenes import Scene, more_rounds
 from tests.integration.coordinator.workers import SEQUENCES, Workers
 from tests.unit.source.test_kinesis_aggregation import aggregated
 
@@ -21,7 +22,7 @@ SECRET = {"accessKeyId": "played", "secretAccessKey": "played"}
 
 
 @dataclass
-class Load:
+class KinesisLoad:
     """Puts a round of records at a time, every other one aggregated as the producer library does it."""
 
     client: Any
@@ -73,22 +74,24 @@ async def test_each_key_is_read_in_order_while_the_count_of_shards_is_updated_un
         played = await scene(rig, kinesis, name, tmp_path)
         try:
             await played.start()
-            load = played.load(Load(client, name, KEYS))
+            load = played.load(KinesisLoad(client, name, KEYS))
             await becomes(lambda: set(played.read.of) == set(KEYS))
             parents = [ShardId(f"{name}/{shard}") for shard in open_shards(client, name)]
             played.workers.hold_up(*parents)
-            update_count(client, name, 4)
+            await more_rounds(load)
+            await asyncio.to_thread(update_count, client, name, 4)
             await becomes(lambda: played.waiting() == 4)
-            await played.replace_leader()
+            former = await played.replace_leader()
             await played.replace_worker(0)
-            await rounds(load)
+            await more_rounds(load)
             assert played.waiting() == 4
             played.workers.hold_up()
             await becomes(lambda: played.waiting() == 0)
-            update_count(client, name, 2)
+            await asyncio.to_thread(update_count, client, name, 2)
             await becomes(lambda: len(played.view.shards) == 8 and played.waiting() == 0)
-            await rounds(load)
+            await more_rounds(load)
             await played.caught_up()
+            await becomes(lambda: not former.leads)
             over = {ShardState.OVER: 6, ShardState.ALREADY_ALLOC: 2}
             await becomes(lambda: Counter(row.state for row in played.view.shards) == over)
             assert min(row.checkpoint or 0 for row in played.view.shards) > 2**63

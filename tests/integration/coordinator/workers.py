@@ -87,10 +87,10 @@ class Workers:
         died = self.coordinator.server.coordination.consumer_died
         await asyncio.to_thread(died, self.spec.identity, ConsumerId(name), run)
 
-    def lead(self, coordinator: Coordinator) -> None:
+    def follow(self, coordinator: Coordinator) -> None:
         """This coordinator leads now. Connections to the one before end, whatever becomes of that."""
         self.coordinator = coordinator
-        self._way.lead(coordinator.address)
+        self._way.turn_to(coordinator.address)
 
     async def drain_all(self) -> dict[str, int]:
         """SIGTERM to each; how they ended."""
@@ -124,7 +124,7 @@ class Workers:
         self._way.close()
 
 
-class Sequences:
+class ReadSequences:
     """What the workers of the program SEQUENCES have processed: the numbers of each key, in the order in which they came."""
 
     def __init__(self, notes: Path) -> None:

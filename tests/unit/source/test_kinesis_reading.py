@@ -16,6 +16,7 @@ import pytest
 from aws_kinesis_agg.aggregator import RecordAggregator
 from botocore.stub import Stubber
 
+from shardherd.clock import boot_time
 from shardherd.source.kinesis import range_reading
 from shardherd.source.kinesis.client import (
     AccessKeys,
@@ -304,6 +305,17 @@ def test_a_batch_of_the_past_ends_where_its_span_ends(kinesis: PlayedKinesis, or
     assert len(values(reading, ShardRecords(SHARD, found.first, found.stop))) == 60
 
 
+def test_a_span_begins_with_the_first_record_after_the_position(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
+    """The record before it, which is read as the proof that none is missing, came long before."""
+    put(orders, "orders", [("k", b"x")] * 400)
+    kinesis.age("orders", SHARD, lambda place: 5000.0 - place if place else 80_000.0)
+    numbers = kinesis.numbers("orders", SHARD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shardherd.source.kinesis.searching.LOOKED_AT", 10)
+        found = search(reading).next(only(reading), numbers[0] + 1, Bounds(span=60.0))
+    assert found == Found(numbers[1], numbers[61])
+
+
 def test_a_span_that_reaches_the_newest_record_ends_with_it(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
     """What came in the last moments is looked at, the time before it is not read."""
     put(orders, "orders", [("k", b"x" * 100)] * 3000)
@@ -584,6 +596,15 @@ def test_the_limits_of_a_shard_are_kept_so_that_the_service_refuses_nothing(
     assert time.monotonic() - began >= 1.0
 
 
+def test_a_task_elsewhere_waits_for_what_its_planner_has_read(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
+    write(orders, "a")
+    (number,) = kinesis.numbers("orders", SHARD)
+    began = boot_time()
+    wanted = ShardRecords(SHARD, number, number + 1, wait=0.75)
+    assert values_of(read_ranges(reading, pace(), [wanted], ("value",), pays=True)) == ["a"]
+    assert boot_time() - began >= 0.75
+
+
 @pytest.mark.parametrize(("pays", "refused"), [(True, 0), (False, 1)])
 def test_who_reads_on_elsewhere_is_not_refused_for_what_a_task_before_has_read(
     pays: bool, refused: int, kinesis: PlayedKinesis, orders: Any, reading: Kinesis
@@ -602,25 +623,26 @@ def test_who_reads_on_elsewhere_is_not_refused_for_what_a_task_before_has_read(
     ("bounds", "looks", "tasks"),
     [
         pytest.param(Bounds(span=3600.0), OF_LOOKS, OF_TASKS, id="looking at some"),
-        pytest.param(Bounds(span=3600.0, size=600_000), COUNTED, COUNTED, id="counting"),
+        pytest.param(Bounds(span=3600.0, size=500_000), COUNTED, COUNTED, id="counting"),
     ],
 )
 def test_a_driver_looks_ahead_while_tasks_read_elsewhere_and_they_keep_to_the_limits_of_a_shard_together(
     bounds: Bounds, looks: Share, tasks: Share, kinesis: PlayedKinesis, orders: Any, reading: Kinesis
 ) -> None:
     """Each has an account of its own. The played service refuses what AWS would refuse."""
-    put(orders, "orders", [("k", bytes(299))] * 10_000)
+    put(orders, "orders", [("k", bytes(199))] * 12_000)
+    kinesis.age("orders", SHARD, lambda place: 12.0 - place / 1000)
     numbers, begin = kinesis.numbers("orders", SHARD), int(kinesis.shard("orders", SHARD).begin)
     kinesis.played.limits = True
     driver = Search(reading, Pace(), beside=Pace(looks), counting=Pace(looks))
-    wanted = ShardRecords(SHARD, numbers[0], numbers[6999] + 1)
+    wanted = ShardRecords(SHARD, numbers[0], numbers[8999] + 1)
     batches = read_ranges(reading, Pace(tasks), [wanted], ("value",))
     rows = next(batches).num_rows
     with ThreadPoolExecutor(1) as pool:
-        looked = pool.submit(driver.next, ListedShard(SHARD, begin, None, (), (0, 1)), numbers[7000], bounds)
+        looked = pool.submit(driver.next, ListedShard(SHARD, begin, None, (), (0, 1)), numbers[9000], bounds)
         rows += sum(batch.num_rows for batch in batches)
         found = looked.result()
-    assert (rows, found is not None and found.first) == (7000, numbers[7000])
+    assert (rows, found is not None and found.first) == (9000, numbers[9000])
     assert kinesis.played.calls["throttled"] == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardherd.source.kinesis.pacing import FIRST_DELAY, Pace
+from shardherd.source.kinesis.pacing import FIRST_DELAY, OF_LOOKS, Pace
 from shardherd.source.kinesis.shared_pacing import FARTHEST, LOOKED, SharedPace, pace_of
 
 A, B = "shardId-000000000000", "shardId-000000000001"
@@ -50,6 +50,15 @@ def test_who_asks_at_the_same_time_as_others_pays_for_all_of_them_afterwards(tmp
 
     clock.now += 2 * LOOKED
     assert [each.due(A) for each in found] == [pytest.approx(100.6)] * 3
+
+
+def test_what_a_driver_was_answered_counts_for_others_however_small_its_share_is(tmp_path: Path, clock: Clock) -> None:
+    looks, other = SharedPace(tmp_path, OF_LOOKS, now=clock), SharedPace(tmp_path, now=clock)
+
+    looks.asked(A, clock.now)
+    looks.answered(A, 10 * 1024 * 1024)
+
+    assert other.due(A) == pytest.approx(100.0 + 10 * 1024 * 1024 / OF_LOOKS.rate)
 
 
 def test_what_one_was_answered_counts_for_the_other(tmp_path: Path, clock: Clock) -> None:

@@ -38,6 +38,7 @@ from shardherd.spark.link import SOCKET_VARIABLE, AgentLink
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.options import OptionError
 from shardherd.spark.pod import NotInPodError, read_pod
+from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.serve import ReaderServer
 from shardherd.spark.source import ShardherdSource
 from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
@@ -585,9 +586,9 @@ def test_tasks_leave_the_driver_what_it_needs_to_look_ahead_meanwhile(
 @pytest.mark.parametrize(
     ("executors", "bounds", "rate"),
     [
-        (False, Bounds(60.0), WHOLE.size),
-        (True, Bounds(60.0), OF_LOOKS.size),
-        (True, Bounds(60.0, records=1000), COUNTED.size),
+        (False, Bounds(60.0), WHOLE.rate),
+        (True, Bounds(60.0), OF_LOOKS.rate),
+        (True, Bounds(60.0, records=1000), COUNTED.rate),
     ],
 )
 def test_a_driver_looks_ahead_with_what_its_tasks_leave_if_those_are_elsewhere(
@@ -602,6 +603,23 @@ def test_a_driver_looks_ahead_with_what_its_tasks_leave_if_those_are_elsewhere(
     assert service.next(listed, listed.begin, bounds) is not None
     (_, _, size), after = kinesis.played.read[-1], boot_time()
     assert before - 0.01 < settings.pace().due(FIRST) - size / rate < after + 0.01
+
+
+@pytest.mark.parametrize(("instances", "elsewhere"), [("0", False), ("2", True)])
+def test_a_driver_knows_whether_its_tasks_run_elsewhere(
+    instances: str, elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+
+    def service(settings: KinesisSettings, *, executors: bool) -> StreamService:
+        said.append(executors)
+        return StreamService(settings, executors=executors)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("shardherd.spark.kinesis.planner.StreamService", service)
+    stream_of = {"SHARDHERD_KINESIS_STREAM": "orders", "SHARDHERD_KINESIS_REGION": REGION}
+    AgentRuntime(read_pod(POD | stream_of | {"SHARDHERD_EXECUTOR_INSTANCES": instances}))._next_ends()
+    assert said == [elsewhere]
 
 
 def reading(service: PlayedKinesis, first: Offset, stop: Offset, *, fail: bool = True) -> list[bytes]:

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import StreamAccess
-from shardherd.source.kinesis.pacing import COUNTED
+from shardherd.source.kinesis.pacing import COUNTED, OF_TASKS
 from shardherd.spark.kinesis.offsets import KinesisOffsets, ShardOffsets, parse
 from shardherd.spark.kinesis.options import KINESIS_OPTIONS, KinesisSettings, in_executor, read_options, reads_kinesis
 from shardherd.spark.kinesis.readers import SCHEMA
@@ -138,7 +138,8 @@ def test_offsets_of_others_are_refused(raw: dict[str, object], message: str) -> 
 @pytest.mark.parametrize(
     ("made", "calls", "size"),
     [
-        (KinesisSettings("orders", "eu-central-1"), 3, 1_600_000),
+        (KinesisSettings("orders", "eu-central-1"), 5, 2_000_000),
+        (KinesisSettings("orders", "eu-central-1", of_tasks=OF_TASKS), 3, 1_600_000),
         (KinesisSettings("orders", "eu-central-1", of_tasks=COUNTED), 2.5, 1_000_000),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -305,7 +305,7 @@ class Scripted:
     def first_since(self, shard: ListedShard, seconds: float) -> int | None:
         return None
 
-    def due(self, shards: Iterable[str]) -> float:
+    def due(self, shard: str) -> float:
         return self.due_at
 
 
@@ -370,15 +370,12 @@ def test_shards_are_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> 
     assert waits == [1.0]
 
 
-def test_a_micro_batch_begins_once_tasks_elsewhere_may_ask_for_its_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    service = Scripted(None, Found(12, 20))
+def test_tasks_elsewhere_are_told_when_their_shards_may_be_asked_for() -> None:
+    service = Scripted()
     service.due_at = 100.75
     options = read_options({"kinesis.stream": "orders", "kinesis.region": "r"}, batch=False)
     planner = KinesisPlanner(options, service, lambda: 100.0)
-    monkeypatch.setattr(planner._closed, "wait", waits.append)
-    assert planner.latest(BEGUN, once=False) is None
-    assert (planner.latest(BEGUN, once=False) is not None, waits) == (True, [0.0, 0.75])
+    assert planner.ranges(BEGUN) == [ShardRecords(FIRST, 5, 10, (0, 1), wait=0.75)]
 
 
 def test_hash_keys_are_those_of_the_listing() -> None:

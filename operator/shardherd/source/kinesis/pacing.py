@@ -18,10 +18,11 @@ BYTES = 2_000_000.0
 
 
 class Share(NamedTuple):
-    """What some of those who read a shard may ask of it: calls and bytes a second. Together they are `WHOLE`."""
+    """What some of those who read a shard may ask of it: calls and bytes a second. Those of a driver and its tasks are `WHOLE`
+    together; the coordinator's few looks come on top."""
 
     calls: float
-    size: float
+    rate: float
 
 
 WHOLE = Share(CALLS, BYTES)
@@ -50,7 +51,7 @@ class Pace:
 
     def __init__(self, share: Share = WHOLE) -> None:
         self._interval = 1.0 / share.calls
-        self.rate = share.size
+        self.rate = share.rate
         """Bytes a second and shard."""
         self._shards: dict[str, _Allowance] = {}
 
@@ -75,6 +76,11 @@ class Pace:
         found = self._shards.setdefault(shard, _Allowance())
         found.refusals = 0
         found.due = max(found.due, found.asked + size / self.rate)
+
+    def not_before(self, shard: str, due: float) -> None:
+        """Somebody elsewhere has asked: this shard may be asked again then."""
+        found = self._shards.setdefault(shard, _Allowance())
+        found.due = max(found.due, due)
 
     def refused(self, shard: str, now: float) -> None:
         """Others read this shard too, and together we asked too much: wait, each time longer."""

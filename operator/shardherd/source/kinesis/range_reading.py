@@ -65,8 +65,8 @@ class _Reading:
 class RangeReading:
     """The ranges of one task. `now` is monotonic seconds, `clock` the time of day.
 
-    With `pays` it ends only when each shard may be asked again: who reads it next may be on another machine, and know nothing
-    of what this one has asked.
+    With `pays` a shard is first asked for after the wait of its range, and it ends only when each shard may be asked again: who
+    has read it before, and who reads it next, may be on other machines, and know nothing of what this one asks.
     """
 
     def __init__(
@@ -91,6 +91,9 @@ class RangeReading:
             for each in ranges
             if each.first < each.stop
         }
+        for each in ranges:
+            if pays and each.wait:
+                pace.not_before(each.shard, now() + each.wait)
 
     def records(self) -> Iterator[tuple[ShardRecords, list[Record]]]:
         """All records, those of a shard in order. Raises RecordsLostError, KinesisUnavailableError, KinesisRefusedError."""

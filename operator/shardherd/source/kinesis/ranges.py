@@ -16,6 +16,7 @@ class ShardRecords(NamedTuple):
     """The records of one shard with first <= number < stop; `hashes` are its hash keys. `shard` is Kinesis's id.
 
     A range of a group begins at a position, which need not be the number of a record: then `begin` is where the shard began.
+    `wait`: seconds after which the shard may be asked for, as whoever planned the range has read it.
     """
 
     shard: str
@@ -23,3 +24,4 @@ class ShardRecords(NamedTuple):
     stop: int
     hashes: tuple[int, int] | None = None
     begin: int | None = None
+    wait: float = 0.0

@@ -7,7 +7,7 @@ the batch has the same records whenever it is read. Few records are read for it,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from shardherd.source.kinesis.shard_reader import (
     MOST_RECORDS,
     Answer,
     NumberError,
+    Record,
     ShardReader,
     Start,
     after,
@@ -33,6 +34,9 @@ PATIENCE = 10.0
 
 LOOKED_AT = 1000
 """Records that a look at what comes next reads at most: what a shard takes in a second."""
+
+SUPPOSED = 2000.0
+"""Bytes of a record in a shard of which nothing was read yet, to ask for what a second allows."""
 
 FEW = 100
 """Records that a search for a place reads at most at one time."""
@@ -120,6 +124,10 @@ class Search:
         self._readers.pop(shard, None)
         self._means.pop(shard, None)
 
+    def due(self, shard: str) -> float:
+        """When this shard may be asked for again, by whoever knows nothing of what was asked here."""
+        return self._pace.due(shard)
+
     # --- what comes next -------------------------------------------------------------------------------------------------
 
     def next(self, shard: ListedShard, position: int, bounds: Bounds) -> Found | None:
@@ -154,7 +162,7 @@ class Search:
         elif answer.over or not answer.behind:
             stop = records[-1].number + 1
         else:
-            stop, exhausted = self._far(shard, answer, bounds), False
+            stop, exhausted = self._far(shard, answer, records, bounds), False
         if exhausted:
             if answer.over and shard.end is not None:
                 stop = shard.end
@@ -180,9 +188,9 @@ class Search:
                 return stop, answer, True
             answer = self._ask(reader, min(LOOKED_AT, left), self._counting)
 
-    def _far(self, shard: ListedShard, answer: Answer, bounds: Bounds) -> int:
-        """Where the span ends that begins with this answer, if more follows than was read: at a record, or the shard's end."""
-        first, last = answer.records[0], answer.records[-1]
+    def _far(self, shard: ListedShard, answer: Answer, records: Sequence[Record], bounds: Bounds) -> int:
+        """Where the span ends that begins with these records, if more follow than were answered: at one, or the shard's end."""
+        first, last = records[0], records[-1]
         newest = last.arrived.timestamp() + answer.behind
         border = first.arrived.timestamp() + bounds.span
         if border < newest:
@@ -241,10 +249,6 @@ class Search:
             number = answer.records[-1].number if answer.records else number
         return number
 
-    def due(self, shards: Iterable[str]) -> float:
-        """When all of these may be asked again, by whoever has not asked for them here."""
-        return max(map(self._pace.due, shards), default=0.0)
-
     def _since(self, shard: str, seconds: float, limit: int, pace: Pace | None = None) -> Answer | None:
         """The first records from that time on; None if Kinesis says that it has not come yet."""
         try:
@@ -273,9 +277,9 @@ class Search:
         return ShardReader(self._kinesis, shard, starts)
 
     def _ask(self, reader: ShardReader, limit: int, pace: Pace | None = None) -> Answer:
-        """The next answer: at most `limit` records, and as few as a second allows by what the last ones had."""
+        """The next answer: at most `limit` records, and as few as a second allows by the bytes of the last ones."""
         pace = self._pace if pace is None else pace
-        mean = self._means.get(reader.shard, 1.0)
+        mean = self._means.get(reader.shard, SUPPOSED)
         most = max(1, min(limit, int(pace.rate / mean)))
         answer = patiently(reader, pace, most, boot_time() + PATIENCE, wait=self._wait)
         if answer.records:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from shardherd.clock import boot_time
-from shardherd.source.kinesis.pacing import BYTES, LONGEST_DELAY, WHOLE, Pace, Share
+from shardherd.source.kinesis.pacing import LONGEST_DELAY, OF_LOOKS, WHOLE, Pace, Share
 
 log = logging.getLogger(__name__)
 
-FARTHEST = LONGEST_DELAY + 10 * 1024 * 1024 / BYTES
+FARTHEST = LONGEST_DELAY + 10 * 1024 * 1024 / OF_LOOKS.rate
 """Seconds ahead that a shard can be due at the most: what is later was written before the machine was started anew."""
 
 LOOKED = 0.05
@@ -46,6 +46,10 @@ class SharedPace(Pace):
 
     def answered(self, shard: str, size: int) -> None:
         super().answered(shard, size)
+        self._tell(shard)
+
+    def not_before(self, shard: str, due: float) -> None:
+        super().not_before(shard, due)
         self._tell(shard)
 
     def refused(self, shard: str, now: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardherd.source.kinesis.client import StreamAccess, keys_in
 from shardherd.source.kinesis.environment import STREAM as STREAM_VARIABLE
-from shardherd.source.kinesis.pacing import OF_TASKS, WHOLE, Pace, Share
+from shardherd.source.kinesis.pacing import WHOLE, Pace, Share
 from shardherd.source.kinesis.shared_pacing import pace_of
 from shardherd.source.values.value_format import OPTIONS as VALUE_OPTIONS
 from shardherd.source.values.value_format import ValueFormat
@@ -104,7 +104,7 @@ class KinesisSettings:
     max_records: int | None = None
     max_bytes: int | None = None
     values: ValueFormat = field(default_factory=ValueFormat)
-    of_tasks: Share = OF_TASKS
+    of_tasks: Share = WHOLE
 
     @property
     def access(self) -> StreamAccess:
@@ -115,7 +115,7 @@ class KinesisSettings:
     def pace(self, share: Share = WHOLE) -> Pace:
         """The account of what the stream's shards allow, or a share of that, which all processes of this machine have together.
 
-        In an executor it is that of tasks: the driver, elsewhere, has the rest.
+        In an executor it is that of tasks: in a group the driver, elsewhere, has the rest.
         """
         return pace_of((self.stream, self.region, self.endpoint), share=self.of_tasks if in_executor() else share)
 

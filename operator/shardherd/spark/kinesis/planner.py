@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -58,7 +58,7 @@ class Service(Protocol):
 
     def first_since(self, shard: ListedShard, seconds: float) -> int | None: ...
 
-    def due(self, shards: Iterable[str]) -> float: ...
+    def due(self, shard: str) -> float: ...
 
 
 class StreamService:
@@ -146,11 +146,17 @@ class KinesisPlanner:
         return self._patiently(look)
 
     def ranges(self, end: KinesisOffsets) -> list[ShardRecords]:
-        """What the micro-batch that ends there reads."""
+        """What the micro-batch that ends there reads. Tasks elsewhere wait for what this process has read to find its end."""
         wanted = {shard: each for shard, each in end.shards.items() if each.start < each.stop}
         listed = self._patiently(lambda: self._list(anew=not wanted.keys() <= self._listed.keys()))
         return [
-            ShardRecords(shard, each.start, each.stop, listed[shard].hashes if shard in listed else None)
+            ShardRecords(
+                shard,
+                each.start,
+                each.stop,
+                listed[shard].hashes if shard in listed else None,
+                wait=max(0.0, self._service.due(shard) - self._now()),
+            )
             for shard, each in sorted(wanted.items())
         ]
 
@@ -204,9 +210,6 @@ class KinesisPlanner:
         ]
         bounds = {shard: self._bound(shard, len(readable), once) for shard in readable}
         found = self._each(readable, lambda shard: self._service.next(listed[shard], positions[shard], bounds[shard]))
-        if any(each is not None for each in found.values()):
-            # Tasks read them now, perhaps on other machines, where nobody knows of what this has read.
-            self._closed.wait(max(0.0, self._service.due(readable) - self._now()))
         shards: dict[str, ShardOffsets] = {}
         for shard, each in listed.items():
             position = positions[shard]

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from shardherd.source.kinesis.client import Kinesis
-from shardherd.source.kinesis.pacing import Pace
+from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.source.values.value_format import RAW, ValueFormat
 from shardherd.spark.decode_stats import Counts, CountsAddress, added, reported
@@ -87,12 +87,12 @@ def slices(ranges: Sequence[ShardRecords], slots: int | None) -> list[InputParti
     return [KinesisSlice(tuple(ranges[at::count])) for at in range(count)]
 
 
-_open: dict[tuple[int, str, str, str, str], tuple[Kinesis, Pace]] = {}
+_open: dict[tuple[int, str, str, str, str, Share], tuple[Kinesis, Pace]] = {}
 
 
 def _service(settings: KinesisSettings) -> tuple[Kinesis, Pace]:
     """This process's client of the stream, and the account of its shards. A forked process has its own client."""
-    key = (os.getpid(), settings.stream, settings.region, settings.endpoint, settings.credentials)
+    key = (os.getpid(), settings.stream, settings.region, settings.endpoint, settings.credentials, settings.of_tasks)
     if key not in _open:
         _open[key] = (Kinesis(settings.access), settings.pace())
     return _open[key]
