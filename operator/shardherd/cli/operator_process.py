@@ -96,6 +96,7 @@ async def _run(
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.events import KubernetesEvents
+    from shardherd.adapters.kubernetes.groups import KubernetesGroups
     from shardherd.adapters.kubernetes.leading import LeadersApi
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
@@ -192,6 +193,7 @@ async def _run(
         requests_per_second=settings.api.requests_per_second,
         tls=tls,
         refusal=served.refusal if served is not None else lambda *_: None,
+        exists=KubernetesGroups(reviews_api, clock).exists,
     )
     await server.start()
     stack.push_async_callback(server.stop)

@@ -20,6 +20,9 @@ Pod = Mapping[str, Any]
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _EXCEPTION = re.compile(r"^\s*([\w.]+(Error|Exception|Exit|Interrupt))\b")
+_STOPPING = re.compile(r"\S+ ERROR +shardherd\.[\w.]+: stopping: (?P<why>.*?)(?: \w+=\S+)*$")
+"""As the session of a consumer logs that it ends, without the fields of the line."""
+
 _OF_JAVA = re.compile(r": (?P<said>.+)")
 _LABEL = re.compile(r"(?P<uid>[0-9a-f-]+)\.(?P<start>[0-9]+)")
 
@@ -160,8 +163,14 @@ def _crash(name: str, status: Mapping[str, Any], ended: Mapping[str, Any], log: 
 
 
 def ending_line(log: str) -> str:
-    """The line of a log that says best why it ended: its last exception, else its last line. Empty for an empty log."""
+    """The line of a log that says best why it ended; empty for an empty log.
+
+    Where the consumer ended itself, what it says of that: exceptions before it were none of the reason, those after it follow
+    from it. Else the last exception, or the last line.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    if stopping := [found["why"] for line in lines if (found := _STOPPING.match(line))]:
+        return stopping[-1][:500]
     exceptions = [number for number, line in enumerate(lines) if _EXCEPTION.match(line)]
     if not exceptions:
         return (lines or [""])[-1][:500]

@@ -34,7 +34,7 @@ from shardherd.core.model.errors import (
     UnknownShardError,
 )
 from shardherd.core.model.naming import LONGEST_NAME, is_group_name
-from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, Leave, ShardId
+from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, GroupSpec, GroupView, Heartbeat, Leave, ShardId
 from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import Caller
 
@@ -229,7 +229,7 @@ class _Api:
         namespace, name = request[_NAMED]["namespace"], request[_NAMED]["name"]
         caller = await self._caller(request, _bearer(request))
         await self._auth.check_forces(caller, namespace, name)
-        runner = self._runtime.group(namespace, name)
+        runner = await self._runtime.announced(namespace, name)
         body = protocol.loads(protocol.ForcedCheckpoint, await self._body(request, caller))
         log.warning(
             "group %s: %s sets the checkpoint of %s to %d", runner.spec.identity, caller.user, _shard(request), body.offset
@@ -260,7 +260,7 @@ class _Api:
         bearer = _bearer(request)
         caller = await self._caller(request, bearer)
         self._auth.check_namespace(caller, namespace, name)
-        runner = self._runtime.group(namespace, name)
+        runner = await self._runtime.announced(namespace, name)
         body = protocol.read_request(kind, await self._body(request, caller))
         # A body may take long to arrive: what the caller may do is what it may do now.
         caller = await self._auth.caller(bearer)
@@ -286,8 +286,12 @@ class _Api:
         """The group, once the caller has shown to be one of its pods."""
         namespace, name = request[_NAMED]["namespace"], request[_NAMED]["name"]
         caller = await self._caller(request, _bearer(request))
-        await self._auth.check_looks(caller, namespace, name, lambda: self._runtime.group(namespace, name).spec)
-        return self._runtime.group(namespace, name)
+
+        async def spec() -> GroupSpec:
+            return (await self._runtime.announced(namespace, name)).spec
+
+        await self._auth.check_looks(caller, namespace, name, spec)
+        return await self._runtime.announced(namespace, name)
 
     async def _view(self, request: web.BaseRequest) -> GroupView:
         return self._known(await self._member(request))

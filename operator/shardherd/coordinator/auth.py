@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
@@ -110,12 +110,12 @@ class Authenticator:
                 " that is made in its place knows the address"
             )
 
-    async def check_looks(self, caller: Caller, namespace: str, name: str, spec: Callable[[], GroupSpec]) -> None:
+    async def check_looks(self, caller: Caller, namespace: str, name: str, spec: Callable[[], Awaitable[GroupSpec]]) -> None:
         """Raises ForbiddenError unless the caller is a pod of this group or may `get` its checkpoints.
 
         `spec` looks the group up; it is asked only once the caller may know whether there is such a group.
         """
-        foreign = _foreign_namespace(caller, namespace) or _foreign(caller, spec())
+        foreign = _foreign_namespace(caller, namespace) or _foreign(caller, await spec())
         if foreign is not None and not await self._may(caller, "get", namespace, name):
             reason, detail = foreign
             self._refuse(reason, f"{detail}, and {_no_right(caller, 'get')}", f"{namespace}/{name}")

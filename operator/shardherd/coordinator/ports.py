@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,8 @@ from shardherd.ports import (
 )
 
 Decide = Callable[[Request, float], Decision]
+Exists = Callable[[str, str], Awaitable[bool]]
+"""Whether there is a ConsumerGroup of this namespace and name, announced or not. Raises CoordinatorUnavailableError."""
 
 
 class Observer(Protocol):

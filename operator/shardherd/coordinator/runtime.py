@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from shardherd.coordinator.ports import CoordinatorPorts
+from shardherd.coordinator.ports import CoordinatorPorts, Exists
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.core.group import admission
 from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError, UnknownGroupError
@@ -44,9 +44,11 @@ class Runtime:
         unknown_group_grace: float,
         max_groups_per_source: int = 0,
         refusal: Callable[[str, str], ShardherdError | None] = lambda *_: None,
+        exists: Exists | None = None,
     ) -> None:
         self.ports = ports
         self._refusal = refusal
+        self._exists = exists
         self._max_groups = max_groups_per_source
         self._interval = discovery_interval
         self._grace = unknown_group_grace
@@ -188,8 +190,22 @@ class Runtime:
         if not self.leading:
             raise NotLeadingError("this coordinator does not lead; ask again")
 
+    async def announced(self, namespace: str, name: str) -> GroupRunner:
+        """The group. Raises UnknownGroupError if there is none; CoordinatorUnavailableError while the controller may not have
+        announced it, which on a machine that is busy may take long.
+        """
+        try:
+            return self.group(namespace, name)
+        except UnknownGroupError:
+            if self._refusal(namespace, name) is not None or self._exists is None or not await self._exists(namespace, name):
+                raise
+        raise CoordinatorUnavailableError(
+            f"group {namespace}/{name} is not known yet: the controller has not come to it; ask again",
+            group=f"{namespace}/{name}",
+        )
+
     def group(self, namespace: str, name: str) -> GroupRunner:
-        """The group. Raises UnknownGroupError; CoordinatorUnavailableError while the controller may not have announced it."""
+        """The group, as far as the controller has announced it. Raises as `announced`."""
         runner = self._groups.get((namespace, name))
         if runner is not None:
             return runner

@@ -13,7 +13,7 @@ from aiohttp import web
 from shardherd.coordinator.api import MAX_BODY, make_api
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.coordination import ThreadSafeCoordination
-from shardherd.coordinator.ports import CoordinatorPorts
+from shardherd.coordinator.ports import CoordinatorPorts, Exists
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.nouns import GroupIdentity
@@ -65,6 +65,7 @@ class CoordinatorServer:
         requests_per_second: float = 0.0,
         tls: Tls | None = None,
         refusal: Callable[[str, str], ShardherdError | None] = lambda *_: None,
+        exists: Exists | None = None,
     ) -> None:
         self._ports = ports
         self._tls = tls
@@ -78,6 +79,7 @@ class CoordinatorServer:
             unknown_group_grace=unknown_group_grace,
             max_groups_per_source=max_groups_per_source,
             refusal=refusal,
+            exists=exists,
         )
         self._runner: web.ServerRunner | None = None
         self._coordination: ThreadSafeCoordination | None = None

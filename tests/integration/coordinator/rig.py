@@ -16,6 +16,7 @@ from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kinesis.connector import KinesisConnector
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
+from shardherd.adapters.kubernetes.groups import KubernetesGroups
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.positions import ConfigMapPositions
 from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
@@ -131,7 +132,13 @@ class Rig:
             metrics=OperatorCounters(OperatorMetrics(registry)),
         )
         server = CoordinatorServer(
-            ports, host="127.0.0.1", port=0, discovery_interval=0.2, unknown_group_grace=unknown_group_grace, tls=tls
+            ports,
+            host="127.0.0.1",
+            port=0,
+            discovery_interval=0.2,
+            unknown_group_grace=unknown_group_grace,
+            tls=tls,
+            exists=KubernetesGroups(api, clock).exists,
         )
         coordinator = Coordinator(server, leadership, connector, api, events, registry)
         self._coordinators.append(coordinator)

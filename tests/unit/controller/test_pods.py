@@ -198,3 +198,14 @@ def test_a_driver_without_a_node_says_why() -> None:
 )
 def test_the_last_words_are_those_of_the_last_exception(log: str, line: str) -> None:
     assert ending_line(log) == line
+
+
+def test_a_consumer_that_ended_itself_says_why_whatever_else_failed_before_and_after() -> None:
+    log = """26/11/27 12:07:37 ERROR Utils: Uncaught exception in thread Thread-3
+io.fabric8.kubernetes.client.KubernetesClientTimeoutException: Timed out waiting for [1000] milliseconds for [Pod].
+\tat io.fabric8.kubernetes.client.dsl.internal.BaseOperation.waitUntilCondition(BaseOperation.java:958)
+12:08:06.444 ERROR   shardherd.consumer.session: stopping: it refuses clicks-0 (Forbidden) group=demo/clicks consumer=clicks-0
+12:08:06.446 ERROR   shardherd.spark.driver_runtime: cancelling running jobs: it refuses clicks-0
+pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Job 4 cancelled
+"""
+    assert ending_line(log) == "it refuses clicks-0 (Forbidden)"

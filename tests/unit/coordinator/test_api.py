@@ -89,6 +89,68 @@ async def test_it_is_ready_to_lead_and_while_it_leads_once_its_groups_are_loaded
     assert await service.get("/readyz") == (200, "ok\n")
 
 
+@dataclass
+class Listed:
+    """The API server's word on which groups there are."""
+
+    names: set[str]
+    available: bool = True
+    asked: int = 0
+
+    async def exists(self, namespace: str, name: str) -> bool:
+        self.asked += 1
+        if not self.available:
+            raise CoordinatorUnavailableError("the API server does not answer")
+        return f"{namespace}/{name}" in self.names
+
+
+async def test_nobody_is_told_that_there_is_no_group_while_the_controller_has_not_come_to_it(rig: Rig) -> None:
+    """A consumer that has not joined ends by that answer, and the controller of a busy machine may take a minute."""
+    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
+    listed = Listed({"demo/clicks"})
+    server = CoordinatorServer(rig.ports, host="127.0.0.1", port=0, unknown_group_grace=0.0, exists=listed.exists)
+    await server.start()
+    client = AsyncConsumerClient(f"http://127.0.0.1:{server.port}", "demo", "clicks", lambda: "a-token")
+    service = Service(rig, server)
+    try:
+        await server.lead()
+        with pytest.raises(
+            CoordinatorUnavailableError, match="demo/clicks is not known yet: the controller has not come to it"
+        ):
+            await client.heartbeat(HEARTBEAT, 0)
+        assert (await service.get(BASE))[0] == 503
+        listed.available = False
+        with pytest.raises(CoordinatorUnavailableError, match="the API server does not answer"):
+            await client.heartbeat(HEARTBEAT, 0)
+        listed.available, listed.names = True, set()
+        with pytest.raises(UnknownGroupError, match="there is no ConsumerGroup 'clicks' in namespace 'demo'"):
+            await client.heartbeat(HEARTBEAT, 0)
+        assert (await service.get(BASE))[0] == 404
+        server.coordination.apply(spec_of())
+        await service.settled()
+        asked = listed.asked
+        await client.heartbeat(HEARTBEAT, 0)
+        assert (await service.get(BASE))[0] == 200
+        assert listed.asked == asked, "what is announced is not asked about"
+    finally:
+        await client.close()
+        await server.stop()
+
+
+async def test_who_may_not_know_of_a_group_has_nobody_asked_about_it(rig: Rig) -> None:
+    rig.tokens.callers["a-token"] = Caller("elsewhere", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
+    listed = Listed({"demo/clicks"})
+    server = CoordinatorServer(rig.ports, host="127.0.0.1", port=0, unknown_group_grace=0.0, exists=listed.exists)
+    await server.start()
+    try:
+        await server.lead()
+        service = Service(rig, server)
+        assert ((await service.get(BASE))[0], (await service.get("/v1/namespaces/demo/consumergroups/no"))[0]) == (403, 403)
+        assert listed.asked == 0
+    finally:
+        await server.stop()
+
+
 async def test_a_group_that_cannot_be_loaded_does_not_make_the_others_wait(service: Service) -> None:
     service.kafka.reachable = False
     service.server.coordination.apply(spec_of())

@@ -11,7 +11,7 @@ from shardherd.adapters.memory import MemoryTokens, SimulatedClock
 from shardherd.coordinator.auth import Authenticator, Bearer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
-from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.ports import Caller
 from shardherd.telemetry.metrics import OperatorMetrics
 from tests.unit.coordinator.rig import IDENTITY, spec_of
@@ -179,8 +179,12 @@ async def test_a_pod_of_a_group_that_was_replaced_may_hear_so_and_not_look(gate:
 
     with pytest.raises(ForbiddenError):
         gate.door.check_consumer(before, spec_of(), CONSUMER, RUN, IDENTITY.uid)
+
+    async def spec() -> GroupSpec:
+        return spec_of()
+
     with pytest.raises(ForbiddenError):
-        await gate.door.check_looks(before, "demo", "clicks", spec_of)
+        await gate.door.check_looks(before, "demo", "clicks", spec)
 
 
 def test_another_namespace_is_refused_before_anything_is_told_of_the_group(gate: Gate) -> None:
