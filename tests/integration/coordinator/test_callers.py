@@ -219,6 +219,14 @@ async def test_right_after_a_start_an_unknown_group_is_told_to_ask_again(rig: Ri
         await consumer.heartbeat()
 
 
+async def test_a_group_that_the_controller_has_not_come_to_is_told_to_ask_again(rig: Rig, spec: GroupSpec) -> None:
+    """It is in the API server, whatever keeps the controller from announcing it to its coordinator."""
+    consumer = await rig.consumer(await rig.coordinator(), spec, 0)
+
+    with pytest.raises(CoordinatorUnavailableError, match="not known yet: the controller has not come to it; ask again"):
+        await consumer.heartbeat()
+
+
 async def test_a_known_caller_is_let_in_while_the_api_server_is_away(
     rig: Rig, coordinator: Coordinator, spec: GroupSpec
 ) -> None:
