@@ -32,7 +32,7 @@ START_S = 240
 
 @pytest.fixture(scope="module")
 def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
-    """Both groups, Ready."""
+    """Both groups, Ready. They end with the tests, also if they never become so: others need the machine."""
     lab = installed
     lab.make_volume(NAMESPACE, CLAIM)
     in_order = group(
@@ -51,13 +51,15 @@ def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
         EXECUTORS: start(lab, NAMESPACE, EXECUTORS, 2, BACKLOG, 200, executors),
         ORDERED: start(lab, NAMESPACE, ORDERED, 4, BACKLOG, 500, lambda: lab.kube.apply(in_order)),
     }
-    for one in running.values():
-        one.await_ready(START_S)
-        tell(f"group {one.name} is ready")
-    yield running
-    for one in running.values():
-        one.traffic.end()
-        lab.kube.run("delete", RESOURCE, one.name, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
+    try:
+        for one in running.values():
+            one.await_ready(START_S)
+            tell(f"group {one.name} is ready")
+        yield running
+    finally:
+        for one in running.values():
+            one.traffic.end()
+            lab.kube.run("delete", RESOURCE, one.name, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
 
 
 @long
