@@ -20,6 +20,7 @@ class PlayedGroups:
 
     def __init__(self, *names: str) -> None:
         self.names = set(names)
+        self.going: set[str] = set()
         self.asked: list[str] = []
         self.fails: Exception | None = None
 
@@ -31,7 +32,7 @@ class PlayedGroups:
         name = path.removeprefix(f"{PATH}/")
         if name not in self.names:
             raise ApiError("not found", 404, "NotFound")
-        return {"metadata": {"name": name}}
+        return {"metadata": {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if name in self.going else {})}}
 
 
 @pytest.fixture
@@ -44,8 +45,11 @@ def groups_of(played: PlayedGroups, clock: SimulatedClock) -> KubernetesGroups:
 
 
 async def test_a_group_is_there_or_not_as_the_api_server_says(clock: SimulatedClock) -> None:
-    groups = groups_of(PlayedGroups("clicks"), clock)
-    assert (await groups.exists("demo", "clicks"), await groups.exists("demo", "orders")) == (True, False)
+    played = PlayedGroups("clicks", "goes")
+    played.going = {"goes"}
+    groups = groups_of(played, clock)
+    found = {name: await groups.exists("demo", name) for name in ("clicks", "goes", "orders")}
+    assert found == {"clicks": True, "goes": False, "orders": False}
 
 
 async def test_however_many_ask_the_api_server_is_asked_once_in_a_while(clock: SimulatedClock) -> None:

@@ -33,7 +33,7 @@ class KubernetesGroups:
         self._asked: dict[tuple[str, str], tuple[float, asyncio.Task[bool]]] = {}
 
     async def exists(self, namespace: str, name: str) -> bool:
-        """Raises CoordinatorUnavailableError where the API server does not tell."""
+        """Not if it is being deleted. Raises CoordinatorUnavailableError where the API server does not tell."""
         now, key = self._clock.now(), (namespace, name)
         at, task = self._asked.get(key, (float("-inf"), None))
         if task is None or now - at >= LASTS:
@@ -47,8 +47,9 @@ class KubernetesGroups:
     async def _ask(self, namespace: str, name: str) -> bool:
         path = f"{GROUPS}/namespaces/{namespace}/consumergroups/{name}"
         try:
-            return await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT)) is not None
+            found = await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT))
         except (ApiError, ApiUnavailableError) as error:
             raise CoordinatorUnavailableError(
                 f"whether there is a group {namespace}/{name} is not known: {error}; ask again", group=f"{namespace}/{name}"
             ) from error
+        return found is not None and "deletionTimestamp" not in found["metadata"]
