@@ -73,12 +73,18 @@ async def test_whoever_hangs_up_keeps_the_others_from_no_answer(clock: Simulated
     assert await second
 
 
-@pytest.mark.parametrize("error", [ApiUnavailableError("timed out"), ApiError("no right", 403, "Forbidden")])
+@pytest.mark.parametrize("error", [ApiUnavailableError("timed out"), ApiError("overloaded", 503, "ServiceUnavailable")])
 async def test_what_the_api_server_does_not_tell_is_not_taken_for_no(error: Exception, clock: SimulatedClock) -> None:
     played = PlayedGroups("clicks")
     played.fails = error
     with pytest.raises(CoordinatorUnavailableError, match=r"whether there is a group demo/clicks is not known: .*; ask again"):
         await groups_of(played, clock).exists("demo", "clicks")
+
+
+async def test_where_this_operator_may_read_no_groups_there_is_none_that_it_serves(clock: SimulatedClock) -> None:
+    played = PlayedGroups("clicks")
+    played.fails = ApiError("no right", 403, "Forbidden")
+    assert not await groups_of(played, clock).exists("demo", "clicks")
 
 
 async def test_names_that_were_asked_for_long_ago_are_forgotten(clock: SimulatedClock) -> None:

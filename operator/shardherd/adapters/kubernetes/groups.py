@@ -33,7 +33,10 @@ class KubernetesGroups:
         self._asked: dict[tuple[str, str], tuple[float, asyncio.Task[bool]]] = {}
 
     async def exists(self, namespace: str, name: str) -> bool:
-        """Not if it is being deleted. Raises CoordinatorUnavailableError where the API server does not tell."""
+        """Not if it is being deleted, or in a namespace in which this operator may not read groups, and so serves none.
+
+        Raises CoordinatorUnavailableError where the API server does not tell.
+        """
         now, key = self._clock.now(), (namespace, name)
         at, task = self._asked.get(key, (float("-inf"), None))
         if task is None or now - at >= LASTS:
@@ -47,7 +50,7 @@ class KubernetesGroups:
     async def _ask(self, namespace: str, name: str) -> bool:
         path = f"{GROUPS}/namespaces/{namespace}/consumergroups/{name}"
         try:
-            found = await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT))
+            found = await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT), 403)
         except (ApiError, ApiUnavailableError) as error:
             raise CoordinatorUnavailableError(
                 f"whether there is a group {namespace}/{name} is not known: {error}; ask again", group=f"{namespace}/{name}"
