@@ -151,6 +151,9 @@ async def _run(
     # Nor may who holds what be written behind the tokens that anybody sends.
     reviews_api = KubernetesApi(configuration, connections=REVIEWS, count=count)
     stack.callback(reviews_api.close)
+    # What is asked for whoever names a group that nobody knows keeps nothing else waiting.
+    groups_api = KubernetesApi(configuration, connections=2, count=count)
+    stack.callback(groups_api.close)
     pods = OperatorPods(lease_api, identity.namespace, identity.pod_name, identity.pod_uid)
     leadership = LeaseLeadership(
         lease_api,
@@ -193,7 +196,7 @@ async def _run(
         requests_per_second=settings.api.requests_per_second,
         tls=tls,
         refusal=served.refusal if served is not None else lambda *_: None,
-        exists=KubernetesGroups(reviews_api, clock).exists,
+        exists=KubernetesGroups(groups_api, clock, settings.watch_namespaces).exists,
     )
     await server.start()
     stack.push_async_callback(server.stop)

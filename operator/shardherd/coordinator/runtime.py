@@ -197,10 +197,14 @@ class Runtime:
         try:
             return self.group(namespace, name)
         except UnknownGroupError:
-            if self._refusal(namespace, name) is not None or self._exists is None or not await self._exists(namespace, name):
+            if self._refusal(namespace, name) is not None or self._exists is None:
                 raise
+        there = await self._exists(namespace, name)
+        if not there or (namespace, name) in self._groups:
+            return self.group(namespace, name)  # as it is now: that may have taken seconds
         raise CoordinatorUnavailableError(
-            f"group {namespace}/{name} is not known yet: the controller has not come to it; ask again",
+            f"group {namespace}/{name} is not known yet: the controller has not come to it, or its conditions say why it is not"
+            " served; ask again",
             group=f"{namespace}/{name}",
         )
 

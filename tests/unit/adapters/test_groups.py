@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
-from shardherd.adapters.kubernetes.groups import KEPT, LASTS, KubernetesGroups
+from shardherd.adapters.kubernetes.groups import AT_ONCE, KEPT, LASTS, KubernetesGroups
 from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.core.model.errors import CoordinatorUnavailableError
 
@@ -73,7 +73,7 @@ async def test_whoever_hangs_up_keeps_the_others_from_no_answer(clock: Simulated
     assert await second
 
 
-@pytest.mark.parametrize("error", [ApiUnavailableError("timed out"), ApiError("overloaded", 503, "ServiceUnavailable")])
+@pytest.mark.parametrize("error", [ApiUnavailableError("timed out"), ApiError("no right", 403, "Forbidden")])
 async def test_what_the_api_server_does_not_tell_is_not_taken_for_no(error: Exception, clock: SimulatedClock) -> None:
     played = PlayedGroups("clicks")
     played.fails = error
@@ -81,10 +81,19 @@ async def test_what_the_api_server_does_not_tell_is_not_taken_for_no(error: Exce
         await groups_of(played, clock).exists("demo", "clicks")
 
 
-async def test_where_this_operator_may_read_no_groups_there_is_none_that_it_serves(clock: SimulatedClock) -> None:
+async def test_of_namespaces_that_are_not_served_nobody_is_asked(clock: SimulatedClock) -> None:
     played = PlayedGroups("clicks")
-    played.fails = ApiError("no right", 403, "Forbidden")
-    assert not await groups_of(played, clock).exists("demo", "clicks")
+    groups = KubernetesGroups(cast(KubernetesApi, played), clock, ("other",))
+    assert (await groups.exists("demo", "clicks"), played.asked) == (False, [])
+
+
+async def test_only_so_many_names_are_asked_about_at_a_time(clock: SimulatedClock) -> None:
+    played = PlayedGroups(*(f"group-{number}" for number in range(AT_ONCE + 1)))
+    groups = groups_of(played, clock)
+    asked = (groups.exists("demo", f"group-{number}") for number in range(AT_ONCE + 1))
+    *found, refused = await asyncio.gather(*asked, return_exceptions=True)
+    assert (found, isinstance(refused, CoordinatorUnavailableError), len(played.asked)) == ([True] * AT_ONCE, True, AT_ONCE)
+    assert await groups.exists("demo", f"group-{AT_ONCE}")
 
 
 async def test_names_that_were_asked_for_long_ago_are_forgotten(clock: SimulatedClock) -> None:
@@ -93,4 +102,4 @@ async def test_names_that_were_asked_for_long_ago_are_forgotten(clock: Simulated
         await groups.exists("demo", f"no-{number}")
     clock.advance(LASTS)
     await groups.exists("demo", "clicks")
-    assert len(groups._asked) == 1
+    assert len(groups._answers) == 1

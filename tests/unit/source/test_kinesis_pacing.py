@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import itertools
 
-from shardherd.source.kinesis.pacing import FIRST_DELAY, LONGEST_DELAY, Pace
+import pytest
+
+from shardherd.source.kinesis.pacing import (
+    BYTES,
+    CALLS,
+    COUNTED,
+    FIRST_DELAY,
+    LONGEST_DELAY,
+    OF_LOOKS,
+    OF_TASKS,
+    WHOLE,
+    Pace,
+    Share,
+)
 
 
 def test_a_shard_is_asked_five_times_a_second_at_most() -> None:
@@ -76,3 +89,39 @@ def test_shards_that_are_not_asked_for_are_forgotten() -> None:
     pace.asked("late", 1000.0)
     assert pace.due("s0") == 0.0
     assert pace.due("late") == 1000.2
+
+
+def test_as_many_records_are_asked_for_as_a_second_allows() -> None:
+    whole, share = Pace(), Pace(OF_LOOKS)
+    assert (whole.most("a"), share.most("a")) == (1000, 20), "nothing is known of it"
+    for pace in (whole, share):
+        pace.answered("a", 200_000, 20)
+    assert (whole.most("a"), share.most("a")) == (200, 40)
+    whole.answered("a", 0)
+    assert whole.most("a") == 200, "an answer without records tells nothing of them"
+    whole.answered("a", 10_000_000, 2)
+    assert whole.most("a") == 1
+
+
+@pytest.mark.parametrize("length", [10, 1000, 100_000])
+@pytest.mark.parametrize(
+    ("looks", "tasks", "within"),
+    [
+        pytest.param(OF_LOOKS, OF_TASKS, True, id="a driver looks at some"),
+        pytest.param(COUNTED, COUNTED, True, id="a driver counts"),
+        pytest.param(WHOLE, WHOLE, False, id="each as if it were alone"),
+    ],
+)
+def test_a_driver_and_tasks_elsewhere_ask_for_what_a_shard_allows_together(
+    looks: Share, tasks: Share, within: bool, length: int
+) -> None:
+    """Both as fast as they may for ten minutes, of a shard in which there is always more; each with an account of its own."""
+    accounts, now, calls, size = (Pace(looks), Pace(tasks)), 0.0, 0, 0
+    while now < 600.0:
+        pace = min(accounts, key=lambda each: each.due("a"))
+        now = max(now, pace.due("a"))
+        pace.asked("a", now)
+        records = min(10_000, pace.most("a"))
+        pace.answered("a", records * length, records)
+        calls, size = calls + 1, size + records * length
+    assert (calls <= 1.01 * 600 * CALLS and size <= 1.01 * 600 * BYTES) is within

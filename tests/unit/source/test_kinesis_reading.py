@@ -6,7 +6,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +28,7 @@ from shardherd.source.kinesis.client import (
     stream_argument,
 )
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
-from shardherd.source.kinesis.pacing import COUNTED, OF_LOOKS, OF_TASKS, Pace, Share
+from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found, Search
@@ -562,8 +561,8 @@ def test_throttling_and_expiry_in_the_middle_of_a_range_lose_and_repeat_nothing(
     kinesis: PlayedKinesis, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shardherd.source.kinesis.pacing.FIRST_DELAY", 0.01)
-    monkeypatch.setattr(range_reading, "FIRST_LIMIT", 3)
-    monkeypatch.setattr(range_reading, "BYTES", 300.0)
+    monkeypatch.setattr("shardherd.source.kinesis.pacing.FIRST", 3)
+    monkeypatch.setattr("shardherd.source.kinesis.pacing.BYTES", 300.0)
     put(orders, "orders", [("k", f"{number:099}".encode()) for number in range(30)])
     numbers = kinesis.numbers("orders", SHARD)
     troubles = itertools.cycle(["ProvisionedThroughputExceededException", "ExpiredIteratorException", "InternalFailure"])
@@ -617,33 +616,6 @@ def test_who_reads_on_elsewhere_is_not_refused_for_what_a_task_before_has_read(
         wanted = [ShardRecords(SHARD, numbers[0], numbers[-1] + 1)]
         assert sum(batch.num_rows for batch in read_ranges(reading, Pace(), wanted, ("value",), pays=pays)) == 3
     assert min(1, kinesis.played.calls["throttled"]) == refused
-
-
-@pytest.mark.parametrize(
-    ("bounds", "looks", "tasks"),
-    [
-        pytest.param(Bounds(span=3600.0), OF_LOOKS, OF_TASKS, id="looking at some"),
-        pytest.param(Bounds(span=3600.0, size=500_000), COUNTED, COUNTED, id="counting"),
-    ],
-)
-def test_a_driver_looks_ahead_while_tasks_read_elsewhere_and_they_keep_to_the_limits_of_a_shard_together(
-    bounds: Bounds, looks: Share, tasks: Share, kinesis: PlayedKinesis, orders: Any, reading: Kinesis
-) -> None:
-    """Each has an account of its own. The played service refuses what AWS would refuse."""
-    put(orders, "orders", [("k", bytes(199))] * 12_000)
-    kinesis.age("orders", SHARD, lambda place: 12.0 - place / 1000)
-    numbers, begin = kinesis.numbers("orders", SHARD), int(kinesis.shard("orders", SHARD).begin)
-    kinesis.played.limits = True
-    driver = Search(reading, Pace(), beside=Pace(looks), counting=Pace(looks))
-    wanted = ShardRecords(SHARD, numbers[0], numbers[8999] + 1)
-    batches = read_ranges(reading, Pace(tasks), [wanted], ("value",))
-    rows = next(batches).num_rows
-    with ThreadPoolExecutor(1) as pool:
-        looked = pool.submit(driver.next, ListedShard(SHARD, begin, None, (), (0, 1)), numbers[9000], bounds)
-        rows += sum(batch.num_rows for batch in batches)
-        found = looked.result()
-    assert (rows, found is not None and found.first) == (9000, numbers[9000])
-    assert kinesis.played.calls["throttled"] == 0
 
 
 def test_what_others_read_makes_it_wait_and_not_fail(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:

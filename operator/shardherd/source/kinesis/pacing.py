@@ -32,6 +32,9 @@ OF_TASKS, OF_LOOKS = Share(3.0, 0.8 * BYTES), Share(2.0, 0.2 * BYTES)
 COUNTED = Share(CALLS / 2, BYTES / 2)
 """Of each of the two where the driver counts records, and so reads all of them, too."""
 
+FIRST, FEW = 1000, 20
+"""Records that are asked for first, of a shard that nobody else reads meanwhile, and of one that others do."""
+
 FIRST_DELAY, LONGEST_DELAY = 0.25, 8.0
 """Seconds after the first refusal, and after many in a row."""
 
@@ -44,6 +47,7 @@ class _Allowance:
     due: float = 0.0
     asked: float = 0.0
     refusals: int = 0
+    mean: float = 0.0
 
 
 class Pace:
@@ -71,10 +75,22 @@ class Pace:
         found.asked = now
         found.due = max(found.due, now + self._interval)
 
-    def answered(self, shard: str, size: int) -> None:
+    def most(self, shard: str) -> int:
+        """Records to ask for: as many as a second allows, by the bytes of the last ones that were answered.
+
+        Of a shard of which nothing is known it is few for who has a share only: large records would cost it many seconds.
+        """
+        found = self._shards.get(shard)
+        if found is not None and found.mean:
+            return max(1, int(min(BYTES, self.rate) / found.mean))
+        return FIRST if self.rate >= BYTES else FEW
+
+    def answered(self, shard: str, size: int, records: int = 0) -> None:
         """The request brought so many bytes: the next one goes out when Kinesis has allowed for them."""
         found = self._shards.setdefault(shard, _Allowance())
         found.refusals = 0
+        if records:
+            found.mean = max(1.0, size / records)
         found.due = max(found.due, found.asked + size / self.rate)
 
     def not_before(self, shard: str, due: float) -> None:

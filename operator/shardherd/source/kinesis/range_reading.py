@@ -19,7 +19,7 @@ from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import batch_of, rows_of
 from shardherd.source.kinesis.deleted import gap_at
-from shardherd.source.kinesis.pacing import BYTES, Pace
+from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import REMEDY, REMEDY_IN_GROUP, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.shard_reader import (
     BEGINNING,
@@ -38,9 +38,6 @@ log = logging.getLogger(__name__)
 AT_ONCE = 8
 """Requests that a task has under way at the same time; each answer may have 10 MB."""
 
-FIRST_LIMIT = 1000
-"""Records that are asked for of a shard before its records' size is known."""
-
 STALL_TIMEOUT = 120.0
 """Seconds without any progress after which a task fails, as in the Kafka source."""
 
@@ -57,7 +54,6 @@ class _Reading:
 
     wanted: ShardRecords
     reader: ShardReader
-    limit: int = FIRST_LIMIT
     begun: bool = False
     empty_since: float | None = None
 
@@ -139,7 +135,7 @@ class RangeReading:
                 return
             idle -= {shard}
             self._pace.asked(shard, self._now())
-            asked[pool.submit(self._left[shard].reader.read, self._left[shard].limit)] = shard
+            asked[pool.submit(self._left[shard].reader.read, min(MOST_RECORDS, self._pace.most(shard)))] = shard
 
     def _await(self, asked: dict[Future[Answer], str]) -> set[Future[Answer]]:
         idle = self._left.keys() - set(asked.values())
@@ -160,10 +156,8 @@ class RangeReading:
             self._lost(reading, first, str(error))
             del self._left[shard]
             return []
-        self._pace.answered(shard, answer.size)
+        self._pace.answered(shard, answer.size, len(answer.records))
         if answer.records:
-            mean = answer.size / len(answer.records)
-            reading.limit = max(1, min(MOST_RECORDS, int(min(BYTES, self._pace.rate) / max(1.0, mean))))
             reading.empty_since = None
             if not reading.begun and reading.wanted.begin is not None:
                 self._prove(reading, answer.records[0])

@@ -35,9 +35,6 @@ PATIENCE = 10.0
 LOOKED_AT = 1000
 """Records that a look at what comes next reads at most: what a shard takes in a second."""
 
-SUPPOSED = 2000.0
-"""Bytes of a record in a shard of which nothing was read yet, to ask for what a second allows."""
-
 FEW = 100
 """Records that a search for a place reads at most at one time."""
 
@@ -116,13 +113,9 @@ class Search:
 
         The next one goes on there without a new iterator."""
 
-        self._means: dict[str, float] = {}
-        """Bytes of a record, by the last answer of each shard."""
-
     def forget(self, shard: str) -> None:
         """No look at this shard will come."""
         self._readers.pop(shard, None)
-        self._means.pop(shard, None)
 
     def due(self, shard: str) -> float:
         """When this shard may be asked for again, by whoever knows nothing of what was asked here."""
@@ -277,11 +270,5 @@ class Search:
         return ShardReader(self._kinesis, shard, starts)
 
     def _ask(self, reader: ShardReader, limit: int, pace: Pace | None = None) -> Answer:
-        """The next answer: at most `limit` records, and as few as a second allows by the bytes of the last ones."""
         pace = self._pace if pace is None else pace
-        mean = self._means.get(reader.shard, SUPPOSED)
-        most = max(1, min(limit, int(pace.rate / mean)))
-        answer = patiently(reader, pace, most, boot_time() + PATIENCE, wait=self._wait)
-        if answer.records:
-            self._means[reader.shard] = max(1.0, answer.size / len(answer.records))
-        return answer
+        return patiently(reader, pace, min(limit, pace.most(reader.shard)), boot_time() + PATIENCE, wait=self._wait)

@@ -217,5 +217,5 @@ def patiently(
             if pace.due(reader.shard) > deadline:
                 raise
         else:
-            pace.answered(reader.shard, answer.size)
+            pace.answered(reader.shard, answer.size, len(answer.records))
             return answer
