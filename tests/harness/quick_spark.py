@@ -17,9 +17,6 @@ OPTIONS = "SPARK_SUBMIT_OPTS"
 """Java's options for a driver."""
 WORKERS = "PYSPARK_PYTHON"
 """The Python of Spark's workers."""
-PRIORITY = -10
-"""Of Spark's Python workers. Spark ends a query whose worker has not called back within 10 s, which no setting changes. It
-needs a second of a core for that, and would wait for it behind every JVM that starts beside it."""
 
 
 def inherited() -> dict[str, str]:
@@ -28,9 +25,16 @@ def inherited() -> dict[str, str]:
 
 
 def workers_python(folder: Path) -> Path:
-    """A program in `folder` that is this Python at `PRIORITY`; at the usual one, with a warning, if it may not be set."""
+    """A program in `folder`: this Python, which runs before all that is not real-time, where that may be had.
+
+    Spark ends a query whose Python worker has not called back within 10 s, which no setting changes. It needs a second of a
+    core for that, and here many sessions of processes share two: the kernel gives each session its part, whatever the
+    priorities of its processes are. What the worker forks to run tasks is like any other process.
+    """
     program = folder / "python"
-    program.write_text(f'#!/bin/sh\nexec nice -n {PRIORITY} {shlex.quote(sys.executable)} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nchrt --reset-on-fork --rr --pid 1 $$ 2>/dev/null\nexec {shlex.quote(sys.executable)} "$@"\n'
+    )
     program.chmod(0o755)
     return program
 

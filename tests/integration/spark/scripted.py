@@ -149,7 +149,9 @@ class ScriptedCoordinator:
             self._changed.notify_all()
 
     def _confirmed(self, consumer: str) -> tuple[ConfirmedShard, ...]:
-        ready = self.heartbeats[consumer].ready
+        if (beat := self.heartbeats.get(consumer)) is None:
+            return ()  # it has left while its heartbeat waited
+        ready = beat.ready
         return tuple(
             ConfirmedShard(name, shard.epoch, shard.held_since, shard.position, start=0 if self.cells else UNSET)  # type: ignore[arg-type]
             for name, shard in sorted(self.shards.items())
