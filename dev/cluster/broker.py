@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dev.cluster import daemons, probes
+from dev.cluster.config import KEEPS_RECORDS
 from dev.cluster.errors import ClusterError, tail
 from dev.cluster.ports import HOST, free_ports
 from dev.cluster.processes import ProcessRecord
@@ -154,8 +155,7 @@ def properties(data: Path, port: int, controller: int, more: Mapping[str, str] |
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
-        # Tests write records with timestamps of long ago, which a broker looks for every five minutes, to delete them.
-        "log.retention.ms": "-1",
+        **KEEPS_RECORDS,
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "2",

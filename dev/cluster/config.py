@@ -144,6 +144,10 @@ def corefile(layout: Layout) -> str:
 """
 
 
+KEEPS_RECORDS = {"log.retention.ms": "-1"}
+"""Of every broker here: tests write records with timestamps of long ago, which else it looks for and deletes now and then."""
+
+
 def kafka(layout: Layout, addresses: Addresses) -> str:
     """server.properties of one node that is broker and controller. It advertises the node's address, which pods reach too.
 
@@ -162,8 +166,7 @@ def kafka(layout: Layout, addresses: Addresses) -> str:
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DETOUR:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(layout.state / "kafka-data"),
-        # Tests write records with timestamps of long ago, which a broker looks for every five minutes, to delete them.
-        "log.retention.ms": "-1",
+        **KEEPS_RECORDS,
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "8",

@@ -17,6 +17,7 @@ from pathlib import Path
 from dev.cluster import certificates, daemons, probes, tokens
 from dev.cluster.broker import identifier
 from dev.cluster.certificates import Identity
+from dev.cluster.config import KEEPS_RECORDS
 from dev.cluster.errors import ClusterError, tail
 from dev.cluster.ports import HOST, free_ports
 from dev.cluster.tools import Tools
@@ -238,8 +239,7 @@ class KafkaTrio:
             "controller.quorum.fetch.timeout.ms": "1000",
             "initial.broker.registration.timeout.ms": "180000",
             "replica.lag.time.max.ms": "5000",
-            # Tests write records with timestamps of long ago, which a broker looks for every five minutes, to delete them.
-            "log.retention.ms": "-1",
+            **KEEPS_RECORDS,
             "auto.create.topics.enable": "true",
             "default.replication.factor": "3",
             "min.insync.replicas": "1",

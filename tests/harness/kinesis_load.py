@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from shardherd.core.model.nouns import ShardId
@@ -42,6 +43,12 @@ class Sink:
         return sum(len(rows) for rows in list(self.rows.values()))
 
 
+def put_round(client: Any, stream: str, keys: Iterable[str], number: int) -> None:
+    """This number under each of the keys, every other record as the producer library writes it."""
+    text = str(number).encode()
+    put(client, stream, [(key, text if at % 2 else aggregated((key, text, None))) for at, key in enumerate(keys)])
+
+
 class Writer:
     """Writes 0, 1, 2 and so on under each of the keys, every other record as the producer library does."""
 
@@ -51,12 +58,10 @@ class Writer:
 
     def write(self, each: int = 10) -> None:
         for _ in range(each):
-            records: list[tuple[str, bytes]] = []
-            for place, (key, numbers) in enumerate(self.written.items()):
-                numbers.append(len(numbers))
-                text = str(numbers[-1]).encode()
-                records.append((key, text if place % 2 else aggregated((key, text, None))))
-            put(self.client, "orders", records)
+            number = len(self.written[KEYS[0]])
+            for numbers in self.written.values():
+                numbers.append(number)
+            put_round(self.client, "orders", KEYS, number)
 
     def __len__(self) -> int:
         return sum(len(numbers) for numbers in self.written.values())

@@ -11,11 +11,11 @@ from typing import Any
 
 from shardherd.core.model.nouns import GroupSpec, KinesisSource, ShardId, ShardState
 from shardherd.source.kinesis import environment
-from tests.harness.kinesis import REGION, PlayedKinesis, open_shards, put, stream, update_count
+from tests.harness.kinesis import REGION, PlayedKinesis, open_shards, stream, update_count
+from tests.harness.kinesis_load import put_round
 from tests.integration.coordinator.rig import SETTINGS, Rig, becomes
 from tests.integration.coordinator.scenes import Scene, more_rounds
 from tests.integration.coordinator.workers import SEQUENCES, Workers
-from tests.unit.source.test_kinesis_aggregation import aggregated
 
 KEYS = [f"key-{number}" for number in range(20)]
 SECRET = {"accessKeyId": "played", "secretAccessKey": "played"}
@@ -33,9 +33,7 @@ class KinesisLoad:
 
     def write(self) -> None:
         while not self.over:
-            text = str(self.rounds).encode()
-            records = [(key, aggregated((key, text, None)) if at % 2 else text) for at, key in enumerate(self.keys)]
-            put(self.client, self.stream, records)
+            put_round(self.client, self.stream, self.keys, self.rounds)
             self.rounds += 1
             time.sleep(0.02)
 

@@ -15,10 +15,10 @@ import yaml
 
 from shardherd.local.report import shards
 from shardherd.local.state import State
-from tests.harness.kinesis import PlayedKinesis, merge, open_shards, put, split, stream
+from tests.harness.kinesis import PlayedKinesis, merge, open_shards, split, stream
+from tests.harness.kinesis_load import put_round
 from tests.harness.long import long
 from tests.integration.local.test_laptop import Laptop
-from tests.unit.source.test_kinesis_aggregation import aggregated
 
 ORDERS = tuple(f"order-{number}" for number in range(20))
 
@@ -73,9 +73,7 @@ class Writer:
 
     def _write(self) -> None:
         while not self._over.wait(0.1):
-            text = str(self.rounds).encode()
-            puts = [(each, aggregated((each, text, None)) if at % 2 else text) for at, each in enumerate(ORDERS)]
-            put(self._client, "orders", puts)
+            put_round(self._client, "orders", ORDERS, self.rounds)
             self.rounds += 1
 
 
