@@ -27,8 +27,10 @@ LINT = {
     "import contracts": ["lint-imports", "--no-logo"],
 }
 PREPARE = ["-m", "dev.cluster", "everything"]
-BESIDE = ("tests/integration/local", "tests/integration/spark,tests/e2e")
+BESIDE = ("tests/integration/local", "tests/integration/spark")
 """Of the slow tiers, what runs in two processes beside the rest, which takes as long as each of them."""
+ALONE = "tests/e2e"
+"""What starts a node with all its programs, and would leave nothing of two processors to what runs beside it."""
 
 
 def tool(name: str) -> str:
@@ -71,7 +73,19 @@ def building() -> Iterator[None]:
 def tests() -> int:
     """All tiers in one run of pytest, with more processes beside it; its exit code. A signal to end is handed on to it."""
     beside = [option for folders in BESIDE for option in ("--beside", folders)]
-    command = [sys.executable, "-m", "pytest", "-p", "tests.harness.beside", *beside, "--no-skips", "--durations=15", "tests"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.harness.beside",
+        *beside,
+        "--alone",
+        ALONE,
+        "--no-skips",
+        "--durations=15",
+        "tests",
+    ]
     process = subprocess.Popen(command, cwd=ROOT)
 
     def hand_on(number: int, _frame: FrameType | None) -> None:

@@ -2,9 +2,11 @@
 
 A plugin of pytest, which `dev.check` asks for: `-p tests.harness.beside --beside FOLDERS` makes one more process for these
 folders, `--beside OTHERS` another one. Tests that start real programs wait more than they work, so some of them have room on
-two processors. The other processes begin with the first test whose tier one of theirs has, so the quicker tiers still come
-first. Each has an instance of its own (`test-2`). What they report is told by the first one as if it were its own: one list of
-failures, one summary. They end when the first one ends, whatever ends it.
+two processors. Each of the other processes begins with the first test whose tier one of its own has, so quicker tiers still
+come first. Each has an instance of its own (`test-2`). What they report is told by the first one as if it were its own: one
+list of failures, one summary. They end when the first one ends, whatever ends it.
+
+`--alone FOLDERS` names those of the first process whose tests need the whole machine: they begin when the others are over.
 
 It must not decide what a failure means: a failure in any of them closes the later tiers of all (`tiers`).
 """
@@ -12,6 +14,7 @@ It must not decide what a failure means: a failure in any of them closes the lat
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -37,6 +40,7 @@ PATIENCE = 1.0
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("beside")
     group.addoption("--beside", action="append", default=[], help="folders, by commas, whose tests run in one more process")
+    group.addoption("--alone", default="", help="folders, by commas, whose tests run when the other processes are over")
     group.addoption("--beside-of", type=int, help="be such a process: the socket to the first one")
 
 
@@ -54,25 +58,31 @@ class First:
         self._config = config
         self._lanes: list[list[pytest.Item]] = []
         self._lane_of: dict[str, int] = {}
-        self._others: list[_Process] = []
+        self._alone: set[str] = set()
+        self._others: dict[int, _Process] = {}
         self._over: set[str] = set()
         self._stopped = ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for number, folders in enumerate(self._config.getoption("--beside")):
-            paths = [self._folder(each) for each in folders.split(",")]
-            self._lanes.append([item for item in items if any(item.path.is_relative_to(path) for path in paths)])
+            self._lanes.append(self._within(folders, items))
             self._lane_of |= {item.nodeid: number for item in self._lanes[-1]}
-        items.sort(key=lambda item: self._lane_of.get(item.nodeid, -1))
+        self._alone = {item.nodeid for item in self._within(self._config.getoption("--alone"), items)} - set(self._lane_of)
+        items.sort(key=lambda item: (self._lane_of.get(item.nodeid, -1), item.nodeid in self._alone))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         if not self._lane_of:
             return None
-        if not self._others and tier_of(item.nodeid) >= min(map(tier_of, self._lane_of)) and not closed(item):
-            self._others = [_Process(self._config, number, lane) for number, lane in enumerate(self._lanes, 2) if lane]
+        for number, lane in enumerate(self._lanes):
+            begins = lane and number not in self._others and tier_of(item.nodeid) >= min(tier_of(each.nodeid) for each in lane)
+            if begins and not closed(item):
+                self._others[number] = _Process(self._config, number + 2, lane)
         self._tell_all()
+        if item.nodeid in self._alone:
+            for each in itertools.chain(*self._lanes):
+                self._await(each)
         if item.nodeid not in self._lane_of:
             return None
         self._await(item)
@@ -80,23 +90,29 @@ class First:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        whole = [other for other in self._others if other.items <= self._over]
-        for other in self._others:
+        others = list(self._others.values())
+        whole = [other for other in others if other.items <= self._over]
+        for other in others:
             if other not in whole:
                 other.end()
-        while any(other.running for other in self._others):
-            select.select([other for other in self._others if other.running], [], [], PATIENCE)
+        while any(other.running for other in others):
+            select.select([other for other in others if other.running], [], [], PATIENCE)
             self._tell_all()
-        for other in self._others:
+        for other in others:
             end = other.wait()
             if other in whole and other.code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
                 self._report(other.last, f"tests in another process were run, but {end}", "teardown")
                 session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
+    def _within(self, folders: str, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Those of `items` that are in one of the folders, which are separated by commas."""
+        paths = [self._folder(each) for each in folders.split(",") if each]
+        return [item for item in items if any(item.path.is_relative_to(path) for path in paths)]
+
     def _folder(self, name: str) -> Path:
         path = self._config.rootpath / name
         if not path.is_dir():
-            raise pytest.UsageError(f"--beside names {name!r}, which is no folder here: correct or remove it")
+            raise pytest.UsageError(f"--beside or --alone names {name!r}, which is no folder here: correct or remove it")
         return path
 
     def _await(self, item: pytest.Item) -> None:
@@ -105,17 +121,17 @@ class First:
             if why := closed(item) or self._stopped:
                 item.session.shouldfail = why
                 return
-            other = next(each for each in self._others if item.nodeid in each.items)
+            other = self._others[self._lane_of[item.nodeid]]
             if not other.running:
                 self._fail(item, other.wait())
                 return
-            select.select([each for each in self._others if each.running], [], [], PATIENCE)
+            select.select([each for each in self._others.values() if each.running], [], [], PATIENCE)
             self._tell_all()
 
     def _tell_all(self) -> None:
         """Do what the messages are about that have come by now."""
         hook = self._config.hook
-        for message in (message for other in self._others for message in other.heard()):
+        for message in (message for other in self._others.values() for message in other.heard()):
             match message:
                 case {"started": [nodeid, location]}:
                     hook.pytest_runtest_logstart(nodeid=nodeid, location=tuple(location))

@@ -6,7 +6,7 @@ import os
 
 from tests.harness.long import LONG
 
-SCHEDULES = 100_000 if LONG else 6_000
+SCHEDULES = 100_000 if LONG else 2_500
 """Of fresh seeds, in one run of the tests."""
 
 BUG_SEEDS = 1000

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BESIDE = ("--beside", "tests/integration/local", "--beside", "tests/integration/spark,tests/e2e")
+BESIDE = ("--beside", "tests/integration/local", "--beside", "tests/integration/spark,tests/chart", "--alone", "tests/e2e")
 WITHIN = 300.0
 """Seconds for anything that a test waits for: others may have the machine."""
 
@@ -67,7 +67,7 @@ class Tree:
             "[pytest]\naddopts = -ra --import-mode=importlib -p no:cacheprovider -p no:asyncio\n"
         )
         self._write("conftest.py", CONFTEST)
-        for each in ("integration/local", "integration/spark", "e2e"):
+        for each in ("integration/local", "integration/spark", "chart", "e2e"):
             (folder / "tests" / each).mkdir(parents=True)
 
     def test(self, path: str, source: str) -> None:
@@ -143,7 +143,7 @@ def test_it(other, tell):
 def test_skipped(): pass
 """,
     )
-    tree.test("e2e/test_last.py", "def test_it(): raise ValueError('wrong there')")
+    tree.test("chart/test_last.py", "def test_it(): raise ValueError('wrong there')")
     tree.test(
         "integration/spark/test_elsewhere.py",
         """
@@ -157,7 +157,7 @@ def test_it(other):
     assert (code, summary(lines)) == (1, "1 failed, 4 passed, 1 skipped")
     assert "told from there" in lines
     assert "E   ValueError: wrong there" in [line[:28].rstrip() for line in lines]
-    assert "FAILED tests/e2e/test_last.py::test_it - ValueError: wrong there" in lines
+    assert "FAILED tests/chart/test_last.py::test_it - ValueError: wrong there" in lines
     assert "SKIPPED [1] tests/integration/local/test_there.py: not to be had" in [
         re.sub(r"\.py:\d+", ".py", line) for line in lines
     ]
@@ -172,6 +172,25 @@ def test_a_failure_in_any_closes_the_later_tiers_of_all(tree: Tree) -> None:
     assert (code, summary(lines)) == (1, "1 failed, 1 passed, 2 errors")
     assert not (tree.folder / "next").exists()
     assert not (tree.folder / "last").exists()
+
+
+def test_what_needs_the_machine_alone_begins_when_the_others_are_over(tree: Tree) -> None:
+    tree.test("integration/local/test_there.py", "def test_it(other): other('here')\ndef test_last(): (HERE / 'there').touch()")
+    tree.test("integration/other/test_here.py", "def test_it(): (HERE / 'here').touch()")
+    tree.test(
+        "e2e/test_alone.py",
+        "def test_it():\n    assert (HERE / 'there').exists()\n    assert os.environ['SHARDHERD_TEST_CLUSTER'] == 'mine'",
+    )
+    code, lines = tree.run()
+    assert (code, summary(lines)) == (0, "4 passed")
+
+
+def test_a_process_begins_with_the_first_tier_of_its_own(tree: Tree) -> None:
+    tree.test("integration/local/test_there.py", "def test_it(): (HERE / 'there').touch()")
+    tree.test("integration/other/test_here.py", "def test_it(other):\n    other('there')\n    (HERE / 'here').touch()")
+    tree.test("chart/test_later.py", "def test_it():\n    assert (HERE / 'here').exists()")
+    code, lines = tree.run()
+    assert (code, summary(lines)) == (0, "3 passed")
 
 
 def test_a_process_that_dies_fails_the_run(tree: Tree) -> None:
@@ -205,7 +224,7 @@ def test_a_folder_that_there_is_not_is_named(tree: Tree) -> None:
     tree.test("unit/test_quick.py", "def test_it(): pass")
     code, lines = tree.run()
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "ERROR: --beside names 'tests/e2e', which is no folder here: correct or remove it" in lines
+    assert "ERROR: --beside or --alone names 'tests/e2e', which is no folder here: correct or remove it" in lines
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
