@@ -146,6 +146,11 @@ class OperatorProcess:
         """The lines of its log."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
+    def warned(self) -> list[dict[str, Any]]:
+        """What it said above information, but not that a busy machine kept it, or a write, from getting on for a while."""
+        late = "all deadlines of consumers are that much later"
+        return [line for line in self.logged() if line["level"] != "INFO" and not line["message"].endswith(late)]
+
 
 def free_port() -> int:
     """A port that nobody listens on now, and that nobody else of this run is given, nor a client by the machine."""

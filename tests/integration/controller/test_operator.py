@@ -48,7 +48,7 @@ def test_it_consumes_little_at_rest_and_gives_the_lease_back_when_it_is_told_to_
     assert operator.memory() < 200 * MEBIBYTE
     assert operator.end() == 0
     assert operator.holder() == ""
-    assert [line for line in operator.logged() if line["level"] != "INFO"] == []
+    assert operator.warned() == []
 
 
 def test_it_ends_with_an_error_when_another_one_leads(operator: OperatorProcess) -> None:
@@ -210,7 +210,7 @@ def test_with_tls_consumers_believe_it_by_what_it_publishes_beside_them(cluster:
         assert ping(url, 60.0, file)
         assert 'shardherd_callers_refused_total{reason="InvalidToken"} 1.0' in process.metrics()
         assert re.search(r"^shardherd_certificate_expiry_timestamp_seconds 1\.[0-9]+e\+09$", process.metrics(), re.MULTILINE)
-        assert [line for line in process.logged() if line["level"] != "INFO"] == []
+        assert process.warned() == []
 
 
 def test_it_starts_consumers_for_the_shards_of_a_real_topic_and_follows_its_growth(
