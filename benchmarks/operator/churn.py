@@ -1,13 +1,15 @@
 """One group that reads thousands of topics by a pattern, while topics appear and vanish. Called by __main__.
 
-A topic counts as right once the group's status has as many shards as there are partitions since it was made, or deleted: so
-topics appear for a while, then vanish for as long, and the n-th of them is right once n are counted. All of it is done twice:
-what grows by the rows of shards that are gone, which are kept for an hour, is seen by the difference. At the end the group must
-show the shards that the broker has, no more and no fewer.
+A topic counts as right once the group's status has as many shards as there are partitions since it was made, or deleted. Topics
+appear for a while, then vanish for as long, then both in turn: those that vanish then are of another size, so that each number
+of shards is that after one change and no other. All of it is done twice: what grows by the rows of shards that are gone, which
+are kept for an hour, is seen by the difference. At the end the group must show the shards that the broker has, no more and no
+fewer.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,6 +23,8 @@ from benchmarks.table import Row
 
 GROUP, PREFIX = "churn", "churn-"
 PARTITIONS = 5
+FEWER = 2
+"""Partitions of the topics that vanish while others appear."""
 RATE = 10
 """Topics that appear or vanish a second."""
 
@@ -45,6 +49,13 @@ SECONDS_GOAL, CORE_GOAL, MEMORY_GOAL = 10.0, 50.0, 300.0
 OURS = "no peer does this: the goal is our own"
 
 
+class Change(NamedTuple):
+    """A topic that is made with so many partitions; one that is deleted has so many below zero."""
+
+    topic: str
+    partitions: int
+
+
 class Late(NamedTuple):
     """Seconds until 99 of 100 changes were counted, and seconds of a core in a second."""
 
@@ -53,7 +64,7 @@ class Late(NamedTuple):
 
 
 def many_topics(place: Town, operator: Operator, topics: int, seconds: int, within: float) -> list[Row]:
-    """All of them at once, then RATE more a second for so many seconds, then as many less; twice."""
+    """All of them at once, then RATE more a second for so many seconds, then as many less, then both in turn; twice."""
     admin = KafkaAdminClient(bootstrap_servers=place.cluster.kafka_bootstrap, request_timeout_ms=120_000)
     try:
         return _many_topics(place, operator, admin, topics, seconds, within)
@@ -83,9 +94,18 @@ def _many_topics(
     found: list[Late] = []
     for number in range(ROUNDS):
         # Never the same names: what is kept of those that are gone would be taken for theirs.
-        changed = [f"{PREFIX}more-{number}-{each:05d}" for each in range(RATE * seconds)]
-        for more in (True, False):
-            found.append(_round(place, operator, admin, changed, total, more=more))
+        names = [f"{PREFIX}more-{number}-{each:05d}" for each in range(RATE * seconds)]
+        going = [f"{PREFIX}less-{number}-{each:05d}" for each in range(RATE * seconds // 2)]
+        appear, vanish = [Change(name, PARTITIONS) for name in names], [Change(name, -PARTITIONS) for name in names]
+        found.append(_round(place, operator, admin, "appear", appear, total))
+        found.append(_round(place, operator, admin, "vanish", vanish, total + len(names) * PARTITIONS))
+
+        place.create_topics_in_parts(going, FEWER)
+        _await_count(place, total + len(going) * FEWER)
+        coming = [Change(f"{PREFIX}turn-{number}-{each:05d}", PARTITIONS) for each in range(len(going))]
+        both = [each for pair in zip(coming, (Change(name, -FEWER) for name in going), strict=True) for each in pair]
+        found.append(_round(place, operator, admin, "appear and vanish", both, total + len(going) * FEWER))
+        total += len(coming) * PARTITIONS
         time.sleep(SETTLED)
         now = use(operator.pid)
         print(
@@ -106,55 +126,61 @@ def _many_topics(
     ]
 
 
-def _round(place: Town, operator: Operator, admin: KafkaAdminClient, names: Sequence[str], total: int, *, more: bool) -> Late:
+def _round(place: Town, operator: Operator, admin: KafkaAdminClient, what: str, changes: Sequence[Change], total: int) -> Late:
     used, begun = use(operator.pid), time.monotonic()
-    late, rate = _change(place, admin, names, total, more=more)
+    late, rate = _change(place, admin, changes, total)
     cpu = (use(operator.pid).cpu - used.cpu) / (time.monotonic() - begun)
     nearly_all = statistics.quantiles(late, n=100, method="inclusive")[98]
     print(
-        f"{rate:.1f} topics a second {'appear' if more else 'vanish'}: counted {statistics.median(late):.2f} s later,"
+        f"{rate:.1f} topics a second {what}: counted {statistics.median(late):.2f} s later,"
         f" p99 {nearly_all:.2f} s, at most {max(late):.2f} s; {cpu:.0%} of a core",
         flush=True,
     )
     return Late(nearly_all, cpu)
 
 
-def _change(place: Town, admin: KafkaAdminClient, names: Sequence[str], total: int, *, more: bool) -> tuple[list[float], float]:
+def _change(place: Town, admin: KafkaAdminClient, changes: Sequence[Change], total: int) -> tuple[list[float], float]:
     """Make or delete these topics, RATE a second. How long after each the group has counted it; how many a second they were.
 
     Raises SystemExit if the broker was too slow for so many.
     """
-    whole = total + PARTITIONS * len(names)
+    totals = list(itertools.accumulate((each.partitions for each in changes), initial=total))
+    after = {shards: number for number, shards in enumerate(totals)}
+    assert len(after) == len(totals), "each number of shards is that after one change"
     changed: list[float] = []
-    changes: list[tuple[float, int]] = []
+    seen: list[tuple[float, int]] = []
     begun = time.monotonic()
 
     def look() -> int:
         count = _shards(place)
-        if not changes or changes[-1][1] != count:
-            changes.append((time.monotonic(), count))
+        if count in after and (not seen or seen[-1][1] < after[count]):
+            seen.append((time.monotonic(), after[count]))
         return count
 
-    for number, name in enumerate(names):
+    for number, change in enumerate(changes):
         while time.monotonic() < begun + number / RATE:
             look()
             time.sleep(LOOK)
-        if more:
-            admin.create_topics({name: {"num_partitions": PARTITIONS, "replication_factor": 1}}, wait_for_metadata=False)
+        if change.partitions > 0:
+            wanted = {change.topic: {"num_partitions": change.partitions, "replication_factor": 1}}
+            admin.create_topics(wanted, wait_for_metadata=False)
         else:
-            admin.delete_topics([name])
+            admin.delete_topics([change.topic])
         changed.append(time.monotonic())
-    rate = len(names) / (changed[-1] - begun)
+    rate = len(changes) / (changed[-1] - begun)
     if rate < ENOUGH * RATE:
         raise SystemExit(f"the broker has made or deleted {rate:.1f} topics a second only, of {RATE}")
-    wait_until("all changes to be counted", lambda: look() == (whole if more else total), PATIENCE, every=LOOK)
+    wait_until("all changes to be counted", lambda: look() == totals[-1], PATIENCE, every=LOOK)
 
     def counted(number: int) -> float:
-        """When the status first had so many topics more, or less."""
-        shards = number * PARTITIONS
-        return next(at for at, count in changes if (count >= total + shards if more else count <= whole - shards))
+        """When the status first had the shards after so many changes, or after more."""
+        return next(at for at, done in seen if done >= number)
 
     return [max(0.0, counted(number) - since) for number, since in enumerate(changed, 1)], rate
+
+
+def _await_count(place: Town, shards: int) -> None:
+    wait_until("the topics that were made to be counted", lambda: _shards(place) == shards, PATIENCE)
 
 
 def _status(place: Town) -> dict[str, object]:
