@@ -23,6 +23,9 @@ from dev.cluster.tools import Tools
 
 BASE_IMAGE = "docker.io/library/debian:bookworm-slim"
 TARGETS = {target: f"docker.io/shardherd/{target}:dev" for target in ("operator", "spark", "worker")}
+WITH_AWS = {f"{target}-aws": f"docker.io/shardherd/{target}:aws" for target in ("operator", "worker")}
+"""The same with `EXTRAS=aws`, for who asks for them: a tag of their own."""
+NAMES = TARGETS | WITH_AWS
 PULL_BASE = "SHARDHERD_PULL_BASE"
 BASE_LABEL = "dev.shardherd.base"
 # Where the build finds the machine's authorities. Mounted over the image's own bundle they would break Java's installation.
@@ -65,7 +68,7 @@ def image_id(name: str) -> str | None:
 
 
 def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
-    """Build the images; their ids by full name. A second build without a change takes seconds."""
+    """Build these images; their ids by full name. A second build without a change takes seconds."""
     tools = Tools()
     _ = tools.packages
     (cache() / "containers").mkdir(parents=True, exist_ok=True)
@@ -78,10 +81,10 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
                 continue
             # As it was before: what is changed meanwhile is not in the image, or not all of it.
             inputs = _inputs(tools)
-            with step(f"building image {TARGETS[target]}", f"image {target}"):
+            with step(f"building image {NAMES[target]}", f"image {target}"):
                 _build(target)
-            _marker(target).write_text(json.dumps({**inputs, "image": image_id(TARGETS[target])}))
-    return {TARGETS[target]: image_id(TARGETS[target]) or "" for target in targets}
+            _marker(target).write_text(json.dumps({**inputs, "image": image_id(NAMES[target])}))
+    return {NAMES[target]: image_id(NAMES[target]) or "" for target in targets}
 
 
 def built() -> bool:
@@ -93,7 +96,7 @@ def built() -> bool:
 
 def _current(target: str, tools: Tools) -> bool:
     marker = _marker(target)
-    return marker.exists() and json.loads(marker.read_text()) == {**_inputs(tools), "image": image_id(TARGETS[target])}
+    return marker.exists() and json.loads(marker.read_text()) == {**_inputs(tools), "image": image_id(NAMES[target])}
 
 
 def _marker(target: str) -> Path:
@@ -146,7 +149,10 @@ def _ensure_base(archive: Path) -> None:
 
 def _options(target: str) -> list[str]:
     base = ["--build-arg", f"BASE={_pulled()}"] if _pulled() else ["--pull-never", "--build-arg", f"BASE={BASE_IMAGE}"]
-    options = ["--layers", *base, "--network", "host", "--target", target, "--tag", TARGETS[target]]
+    stage, _, extras = target.partition("-")
+    options = ["--layers", *base, "--network", "host", "--target", stage, "--tag", NAMES[target]]
+    if extras:
+        options += ["--build-arg", f"EXTRAS={extras}"]
     if AUTHORITIES.exists():
         options += ["--volume", f"{AUTHORITIES}:{AUTHORITIES_INSIDE}:ro", "--build-arg", f"PIP_CERT={AUTHORITIES_INSIDE}"]
     if index := os.environ.get("PIP_INDEX_URL"):
@@ -169,7 +175,7 @@ def _build(target: str) -> None:
                 current, begun = line.split("STEP ", 1)[1].strip(), time.monotonic()
         _say_if_slow(current, begun)
     if process.wait() != 0:
-        raise ClusterError(f"the image {TARGETS[target]} was not built\n{tail(log)}")
+        raise ClusterError(f"the image {NAMES[target]} was not built\n{tail(log)}")
 
 
 def _say_if_slow(what: str, begun: float) -> None:

@@ -331,19 +331,19 @@ class Service(Protocol):
 
 
 class PlayedKinesis:
-    """The service, in a thread; use it as a context manager."""
+    """The service, in a thread, at one address of this machine; use it as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         _correct()
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         application = DomainDispatcherApplication(create_backend_app)
-        self._server = make_server("127.0.0.1", 0, application, threaded=True)
+        self._server = make_server(address, 0, application, threaded=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.played = PLAYED
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://{self._server.host}:{self._server.server_port}"
 
     @property
     def client(self) -> Any:

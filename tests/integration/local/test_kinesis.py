@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ import yaml
 
 from shardherd.local.report import shards
 from shardherd.local.state import State
-from tests.harness.kinesis import PlayedKinesis, merge, open_shards, split, stream
-from tests.harness.kinesis_load import put_round
+from tests.harness.kinesis import PlayedKinesis, stream
 from tests.harness.long import long
+from tests.harness.orders import ORDERS, Line, Writer, events, lines, split_and_merge
 from tests.integration.local.test_laptop import Laptop
-
-ORDERS = tuple(f"order-{number}" for number in range(20))
 
 SECRET = {
     "apiVersion": "v1",
@@ -57,31 +54,9 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
     found.close()
 
 
-class Writer:
-    """Writes events 0, 1, 2 and so on of each order, a round every tenth of a second; every other one aggregated."""
-
-    def __init__(self, client: Any) -> None:
-        self.rounds = 0
-        self._client = client
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._write)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _write(self) -> None:
-        while not self._over.wait(0.1):
-            put_round(self._client, "orders", ORDERS, self.rounds)
-            self.rounds += 1
-
-
-def journal(laptop: Laptop) -> list[dict[str, Any]]:
-    """All lines that were written whole, of all consumers."""
-    files = (laptop.folder / ".shardherd").rglob("journal/*.jsonl")
-    lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+def journal(laptop: Laptop) -> list[Line]:
+    """What all consumers have written."""
+    return lines((laptop.folder / ".shardherd").rglob("journal/*.jsonl"))
 
 
 @contextlib.contextmanager
@@ -102,29 +77,6 @@ def up(laptop: Laptop, service: PlayedKinesis, *, consumers: int, **spec: Any) -
     process = laptop.start("shardherd local up -f consumergroup.yaml -f aws.yaml")
     laptop.until("it leads", lambda: "leading: " in laptop.said(process) or process.poll() is not None)
     assert process.poll() is None, laptop.said(process)
-
-
-def split_and_merge(laptop: Laptop, client: Any) -> None:
-    """Split the first shard of two, and merge one of its children with the other shard, each once what was before is read."""
-
-    def reads(shard: str) -> bool:
-        return f"orders/{shard}" in {line["shard"] for line in journal(laptop)}
-
-    low, high = open_shards(client, "orders")
-    laptop.until("both shards are read", lambda: reads(low) and reads(high))
-    split(client, "orders", low)
-    children = open_shards(client, "orders")[1:]
-    laptop.until("children are read", lambda: all(map(reads, children)))
-    merge(client, "orders", children[1], high)
-    laptop.until("what they were merged into is read", lambda: reads(open_shards(client, "orders")[-1]))
-
-
-def read(laptop: Laptop) -> dict[str, list[int]]:
-    """The events of each order, as they were written."""
-    found: dict[str, list[int]] = {each: [] for each in ORDERS}
-    for line in sorted(journal(laptop), key=lambda line: int(line["at"])):
-        found[line["order"]].append(int(line["event"]))
-    return found
 
 
 def states(laptop: Laptop) -> Counter[str]:
@@ -151,11 +103,11 @@ def test_no_event_of_an_order_is_lost_repeated_or_out_of_order_while_the_stream_
         up(laptop, kinesis, consumers=2)
         writer = Writer(client)
         try:
-            split_and_merge(laptop, client)
+            split_and_merge(laptop.until, partial(journal, laptop), client)
         finally:
             writer.end()
         laptop.until("all is read", lambda: len(journal(laptop)) >= writer.rounds * len(ORDERS))
-        assert read(laptop) == {each: list(range(writer.rounds)) for each in ORDERS}
+        assert events(journal(laptop)) == {each: list(range(writer.rounds)) for each in ORDERS}
         assert len({line["shard"] for line in journal(laptop)}) == 5
         files = (laptop.folder / ".shardherd").rglob("journal/*.jsonl")
         assert {file.name.split(".")[0] for file in files} == {"orders-kinesis-0", "orders-kinesis-1"}
@@ -165,7 +117,7 @@ def test_no_event_of_an_order_is_lost_repeated_or_out_of_order_while_the_stream_
         laptop.until("nothing is over", lambda: states(laptop) == {"NOT_ALLOC": 3, "ALREADY_ALLOC": 2})
         apply(laptop, paused=False)
         laptop.until("all is read again", lambda: len(journal(laptop)) >= 2 * writer.rounds * len(ORDERS))
-        assert {each: sorted(found) for each, found in read(laptop).items()} == {
+        assert {each: sorted(found) for each, found in events(journal(laptop)).items()} == {
             each: sorted(2 * list(range(writer.rounds))) for each in ORDERS
         }
         laptop.until("they are over again", lambda: states(laptop) == {"OVER": 3, "ALREADY_ALLOC": 2})
@@ -179,15 +131,17 @@ def test_spark_in_a_group_loses_none_either_also_when_its_driver_is_killed(lapto
         up(laptop, kinesis, consumers=1, application=SPARK)
         writer = Writer(client)
         try:
-            split_and_merge(laptop, client)
+            split_and_merge(laptop.until, partial(journal, laptop), client)
             before = len(journal(laptop))
             laptop.type("shardherd local kill orders-kinesis-0")
             laptop.until("it reads on", lambda: len(journal(laptop)) > before + len(ORDERS))
         finally:
             writer.end()
         wanted = {each: list(range(writer.rounds)) for each in ORDERS}
-        laptop.until("all is read", lambda: {each: sorted(set(found)) for each, found in read(laptop).items()} == wanted)
-        again = sum(map(len, read(laptop).values())) - writer.rounds * len(ORDERS)
-        assert {each: list(dict.fromkeys(found)) for each, found in read(laptop).items()} == wanted
+        laptop.until(
+            "all is read", lambda: {each: sorted(set(found)) for each, found in events(journal(laptop)).items()} == wanted
+        )
+        again = sum(map(len, events(journal(laptop)).values())) - writer.rounds * len(ORDERS)
+        assert {each: list(dict.fromkeys(found)) for each, found in events(journal(laptop)).items()} == wanted
         assert again <= 30 * 10 * len(ORDERS), "at most two micro-batches"
         assert len({line["shard"] for line in journal(laptop)}) == 5

@@ -50,6 +50,20 @@ def test_the_base_is_made_here_and_not_pulled(monkeypatch: pytest.MonkeyPatch) -
     assert "BASE=docker.io/library/debian:bookworm-slim" in options
 
 
+@pytest.mark.usefixtures("source")
+def test_an_image_with_extras_is_the_same_stage_under_a_tag_of_its_own() -> None:
+    options = builder._options("worker-aws")
+    assert options[options.index("--target") :][:6] == [
+        "--target",
+        "worker",
+        "--tag",
+        "docker.io/shardherd/worker:aws",
+        "--build-arg",
+        "EXTRAS=aws",
+    ]
+    assert not [each for each in builder._options("worker") if each.startswith("EXTRAS")]
+
+
 def test_where_that_is_wanted_the_base_is_pulled_by_its_digest(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = f"debian:bookworm-slim@sha256:{'a' * 64}"
     (source.parents[1] / "Dockerfile").write_text(f"ARG BASE={base}\nFROM ${{BASE}} AS python\n")
