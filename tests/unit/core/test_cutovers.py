@@ -476,6 +476,42 @@ def test_all_generations_that_waited_wait_again() -> None:
     assert waiting(play) == "234567"
 
 
+def test_what_was_never_in_the_group_waits_although_later_ones_were() -> None:
+    """The notes say how many there were before those that waited, and nothing of one that came before these and stayed out."""
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    play.discover(topic(1))
+    play.settle("g-0")
+    play.discover(topic(1), unlooked=("1",))
+    shown = (info("0"), info("2"))
+    play.discover(shown, kept_out=("1", "3"))
+    assert play.view.growths == (Growth("t", 1, 2, (), keeps=True), Growth("t", 2, 4, (), keeps=True))
+    play.lose()
+    play.discover(shown, kept_out=("1", "3"))
+    assert play.view.growths == (Growth("t", 1, 4, (), keeps=True), Growth("t", 2, 4, (), keeps=True))
+    play.discover(topic(4))
+    assert waiting(play) == "123"
+
+
+@pytest.mark.parametrize(
+    ("there", "out", "before"),
+    [
+        ((0, 1, 3), (2,), 2),
+        ((0, 1, 2, 4), (3, 5), 3),
+        ((0, 1, 2, 3, 5), (4,), 3),
+        ((0, 2, 3, 4), (1,), 1),
+    ],
+)
+def test_it_waits_for_all_that_may_have_had_its_keys_before(there: tuple[int, ...], out: tuple[int, ...], before: int) -> None:
+    """That were so many at most as stand before it, of which the number is a multiple."""
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    shown = [info(str(each)) for each in there]
+    play.discover(shown)
+    play.settle("g-0")
+    play.lose()
+    play.discover(shown, unlooked=map(str, out))
+    assert play.view.growths[0] == Growth("t", before, len(there) + len(out), (), keeps=True)
+
+
 def test_a_shard_that_somebody_holds_is_claimed_though_it_waited_once() -> None:
     play = settled(p0=50)
     play.settle("g-0")

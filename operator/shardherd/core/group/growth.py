@@ -111,7 +111,7 @@ def _grown(
     lost: list[Growth] = []
     # A topic that was made anew since has nothing of what they tell of.
     notes = {shard: each for shard, each in notes.items() if shard in infos and _tells_of(each, infos[shard])}
-    kept = _waited(state, fresh, others, keeping, notes)
+    kept = _waited(state, fresh, others, keeping, notes, first=first)
     if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
         return grown(state.shards, fresh, infos), []
     # A topic grows also where its new shards cannot be looked at or let in yet.
@@ -147,17 +147,39 @@ def _kept(topic: str, before: int, after: int) -> list[Growth]:
 
 
 def _waited(
-    state: State, fresh: list[ShardId], others: Collection[ShardId], keeping: list[Growth], notes: Mapping[ShardId, Note]
+    state: State,
+    fresh: list[ShardId],
+    others: Collection[ShardId],
+    keeping: list[Growth],
+    notes: Mapping[ShardId, Note],
+    *,
+    first: bool,
 ) -> list[Growth]:
-    """The growths for which fresh shards waited when their rows were lost, as the notes of their positions say."""
+    """The growths for which shards waited when their rows were lost, as the notes of positions say, or that there are none."""
+    sizes: dict[str, int] = {}
+    for topic, number in map(split, (*state.infos, *others)):
+        sizes[topic] = max(sizes.get(topic, 0), number + 1)
+    noted: dict[str, set[int]] = {}
     found: dict[str, int] = {}
-    for shard in fresh:
+    for shard in (each for each in fresh if each in notes):
         topic, number = split(shard)
-        before = notes[shard].grown if shard in notes else 0
+        noted.setdefault(topic, set()).add(number)
+        before = notes[shard].grown
         if 0 < before <= number and not growths.parents(keeping, shard):
             found[topic] = min(found.get(topic, before), before)
-    sizes = {topic: 1 + max(split(each)[1] for each in (*state.infos, *others) if split(each)[0] == topic) for topic in found}
+    for topic, there in noted.items() if first else ():
+        if before := _kept_out_since(there, sizes[topic]):
+            found[topic] = min(found.get(topic, before), before)
     return [each for topic, before in sorted(found.items()) for each in _kept(topic, before, sizes[topic])]
+
+
+def _kept_out_since(noted: Set[int], size: int) -> int:
+    """How many shards a topic may have had when one came that was never in the group, below others that were; 0 if none did.
+
+    A shard has a position from when it is in the group. What came to one without, nobody has read: it may wait for any before.
+    """
+    missing = next(number for number in range(size + 1) if number not in noted)
+    return max((number for number in range(1, missing + 1) if size % number == 0), default=0) if missing < max(noted) else 0
 
 
 def _tells_of(note: Note, info: ShardInfo) -> bool:
