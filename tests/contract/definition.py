@@ -185,6 +185,11 @@ REFUSED = [
         id="an ARN of something else",
     ),
     pytest.param(
+        _kinesis(streamName=None, streamARN=ARN, region="us-east-1"),
+        f"spec.source.kinesis.region is us-east-1, but streamARN is {ARN}: set the region that it names",
+        id="an ARN of another region",
+    ),
+    pytest.param(
         _kinesis(endpoint="kinesis.example"),
         "spec.source.kinesis.endpoint in body should match",
         id="an endpoint that is no URL",
