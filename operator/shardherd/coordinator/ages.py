@@ -75,10 +75,11 @@ class LagAge:
         begun = self._clock.now()
         self._history = looked(self._history, seen, begun, wall, group.spec.settings)
         took += self._clock.now() - begun
+        asked = self._clock.now()
         try:
             answers = await self._timed("written_at", lambda: source.written_at(wanted)) if wanted else {}
         except SourceUnavailableError as error:
             log.info("group %s: how old its lag is was not found out: %s", self._identity, error)
             return max(waited, min(2 * waited, LONGEST))
         self._ages = self._ages.after(view, wanted, answers, self._clock.now(), self._clock.wall())
-        return max(self._interval, SHARE * took)
+        return max(self._interval - (self._clock.now() - asked), SHARE * took)

@@ -31,7 +31,7 @@ from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list
 from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
-from shardherd.source.kinesis.searching import Bounds, Found, Search
+from shardherd.source.kinesis.searching import KEPT, Bounds, Found, Search
 from shardherd.source.kinesis.shard_reader import BEGINNING, NumberError, ShardGoneError, ShardReader, ThrottledError, after, at
 from tests.harness.kinesis import REGION, STEP, PlayedKinesis, put, stream
 
@@ -481,6 +481,22 @@ def test_a_quiet_shard_whose_last_record_was_deleted_has_no_gap_for_who_watched_
     write(orders, "b")
     latest = kinesis.numbers("orders", SHARD)[0]
     assert looks.next(shard, number + 1, ALL) == Found(latest, latest + 1, gap=False)
+
+
+def test_who_looks_again_after_a_long_while_proves_anew_that_nothing_is_gone(
+    kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+) -> None:
+    """A new iterator after a record that is gone begins behind all that is gone by then."""
+    write(orders, "a")
+    (number,) = kinesis.numbers("orders", SHARD)
+    clock = [0.0]
+    shard, looks = only(reading), Search(reading, pace(), clock=lambda: clock[0])
+    assert looks.next(shard, 0, ALL) == Found(number, number + 1)
+    write(orders, "lost", "left")
+    *_, left = kinesis.numbers("orders", SHARD)
+    kinesis.trim("orders", SHARD, left)
+    clock[0] = KEPT
+    assert looks.next(shard, number + 1, ALL) == Found(left, left + 1, gap=True)
 
 
 def test_single_places_of_a_shard(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:

@@ -28,7 +28,13 @@ THROTTLED = frozenset({
 })  # fmt: skip
 """The stream, or our account, is asked too often: the same question is answered later."""
 
-TRANSIENT = THROTTLED | {"InternalFailure", "InternalFailureException", "ServiceUnavailable", "RequestTimeout"}
+TRANSIENT = THROTTLED | {
+    "InternalFailure",
+    "InternalFailureException",
+    "RequestTimeout",
+    "ResourceInUseException",  # The stream is being made, or its shards are being split or merged.
+    "ServiceUnavailable",
+}
 STALE_CREDENTIALS = frozenset({"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"})
 """Refusals that new access keys may end."""
 

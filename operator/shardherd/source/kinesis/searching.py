@@ -41,6 +41,10 @@ FEW = 100
 EMPTY_ANSWERS = 5
 """Kinesis may answer with nothing although records follow; after so many a look is over, and the next one goes on there."""
 
+KEPT = 240.0
+"""Seconds for which a reader is used again that nobody has read with. Its iterator lives for five minutes; one that is opened
+after them begins behind whatever retention has deleted by then, and would not say so."""
+
 EMPTY_IN_SEARCH = 2000
 """After so many a search for a place is given up. A quiet shard has hundreds, and a place must not be missed for them."""
 
@@ -85,6 +89,15 @@ class Bounds:
         return self.records is not None or self.size is not None
 
 
+class _Kept(NamedTuple):
+    """Where the last look at a shard ended, and when; `proven`: whether nothing before that place can have been missed."""
+
+    position: int
+    reader: ShardReader
+    proven: bool
+    at: float
+
+
 class Search:
     """Looks at the shards of one stream, within their limits. Threads may share it, for different shards.
 
@@ -101,6 +114,7 @@ class Search:
         *,
         beside: Pace | None = None,
         counting: Pace | None = None,
+        clock: Callable[[], float] = boot_time,
     ) -> None:
         self._kinesis = kinesis
         self._pace = pace
@@ -108,10 +122,9 @@ class Search:
         self._counting = pace if counting is None else counting
         self._now = now
         self._wait = wait
-        self._readers: dict[str, tuple[int, ShardReader, bool]] = {}
-        """Where the last look at a shard ended, and whether nothing before that place can have been missed.
-
-        The next one goes on there without a new iterator."""
+        self._clock = clock
+        self._readers: dict[str, _Kept] = {}
+        """By shard, so that the next look goes on there without a new iterator."""
 
     def forget(self, shard: str) -> None:
         """No look at this shard will come."""
@@ -132,8 +145,8 @@ class Search:
         if until is not None and position >= until:
             return None
         kept = self._readers.pop(shard.id, None)
-        if kept is not None and kept[0] == position:
-            _, reader, proven = kept
+        if kept is not None and kept.position == position and self._clock() - kept.at < KEPT:
+            reader, proven = kept.reader, kept.proven
         else:
             reader, proven = self._open(shard.id, of_position(position, shard.begin)), position <= shard.begin
         limit = LOOKED_AT if bounds.records is None else min(LOOKED_AT, bounds.records + 1)
@@ -144,7 +157,7 @@ class Search:
         if not records:
             if answer.over and shard.end is not None:
                 return Found(shard.end, shard.end)
-            self._readers[shard.id] = (position, reader, proven or seen is not None)
+            self._readers[shard.id] = _Kept(position, reader, proven or seen is not None, self._clock())
             return None
         first = records[0].number
         if until is not None and first >= until:
@@ -159,7 +172,7 @@ class Search:
         if exhausted:
             if answer.over and shard.end is not None:
                 stop = shard.end
-            self._readers[shard.id] = (stop, reader, True)
+            self._readers[shard.id] = _Kept(stop, reader, True, self._clock())
         return Found(first, stop if until is None else min(stop, until), gap)
 
     def _counted(self, reader: ShardReader, answer: Answer, position: int, bounds: Bounds) -> tuple[int, Answer, bool]:
@@ -204,7 +217,9 @@ class Search:
 
     def peek(self, shard: ListedShard, position: int) -> Peek:
         """The record that comes next at this position."""
-        answer, seen = self._first_records(self._open(shard.id, of_position(position, shard.begin)), 1, position)
+        # The one before the position and this one in one answer.
+        limit = 2 if position > shard.begin else 1
+        answer, seen = self._first_records(self._open(shard.id, of_position(position, shard.begin)), limit, position)
         gap = position > shard.begin and seen is not None and seen > position
         records = [each for each in answer.records if each.number >= position]
         if not records:
