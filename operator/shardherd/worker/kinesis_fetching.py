@@ -19,7 +19,7 @@ from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import rows_of
-from shardherd.source.kinesis.deleted import gap_at
+from shardherd.source.kinesis.deleted import Edge, gap_at
 from shardherd.source.kinesis.listing import ListedShard, list_shards
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import RecordsLostError
@@ -89,6 +89,7 @@ class KinesisFetcher:
         self._now = now
         self._clock = clock
         self._pace = Pace()
+        self._edge = Edge(kinesis, now, clock)
         # Of all that follows: two calls may run at the same time, though not for the same shards but by a change between them.
         self._lock = threading.Lock()
         self._readings: dict[ShardId, _Reading] = {}
@@ -220,9 +221,12 @@ class KinesisFetcher:
                 self._prove(shard, at, answer.records[0] if answer.records else None)
                 reading.proven = True
             end = self._end_of(name) if answer.over else None
+            if answer.records and not answer.over and self._edge.near(answer.records[0]):
+                # Where this one ends a reader is opened anew, and with it the proof is made anew.
+                del self._readings[shard]
         except KinesisUnavailableError:
             # The answer is dropped, and its reader, which is beyond it: it is asked for again.
-            del self._readings[shard]
+            self._readings.pop(shard, None)
             raise
         records = answer.records
         if records and records[0].number < at:

@@ -499,6 +499,16 @@ def test_who_looks_again_after_a_long_while_proves_anew_that_nothing_is_gone(
     assert looks.next(shard, number + 1, ALL) == Found(left, left + 1, gap=True)
 
 
+def test_so_does_who_is_nearly_as_far_behind_as_records_are_kept(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
+    write(orders, *map(str, range(1003)))
+    kinesis.age("orders", SHARD, lambda _: 23 * 3600.0)
+    numbers, bounds = kinesis.numbers("orders", SHARD), Bounds(3600.0, records=1001)
+    shard, looks = only(reading), search(reading)
+    assert looks.next(shard, 0, bounds) == Found(numbers[0], numbers[1000] + 1)
+    kinesis.trim("orders", SHARD, numbers[-1])
+    assert looks.next(shard, numbers[1000] + 1, bounds) == Found(numbers[-1], numbers[-1] + 1, gap=True)
+
+
 def test_single_places_of_a_shard(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
     shard, looks = only(reading), search(reading)
     assert (looks.newest(shard), looks.first_since(shard, 0.0), looks.peek(shard, 0).first) == (None, None, None)

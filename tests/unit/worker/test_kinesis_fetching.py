@@ -248,6 +248,35 @@ def test_or_a_warning_if_they_are_not_to_end_it(kinesis: PlayedKinesis, orders: 
     assert f"shard {A}: records from {position} up to" in caplog.text
 
 
+def test_records_that_retention_deletes_just_before_they_are_read_are_an_error_too(
+    kinesis: PlayedKinesis, orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iterator goes on behind them and does not say so."""
+    monkeypatch.setattr(kinesis_fetching, "FIRST_LIMIT", 1)
+    write(orders, "a", "lost", "left")
+    kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
+    first, _, left = kinesis.numbers("orders", FIRST)
+    with fetching(kinesis) as fetcher:
+        assert values(fetch(fetcher, begin_of(kinesis))) == [[b"a"]]
+        kinesis.trim("orders", FIRST, left)
+        with pytest.raises(RecordsLostError, match=f"shard {A}: records from {first + 1} up to {left} are lost.*for 24 h"):
+            fetch(fetcher, first + 1)
+
+
+def test_where_nothing_is_deleted_a_shard_that_is_that_far_behind_is_read_like_others(
+    kinesis: PlayedKinesis, orders: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(orders, *"abcdef")
+    kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
+    position, read = begin_of(kinesis), list[bytes | None]()
+    with fetching(kinesis) as fetcher:
+        while len(read) < 6:
+            part = fetch(fetcher, position, most=1)
+            read += [value for batch in values(part) for value in batch]
+            position = part.next
+    assert (read, caplog.records) == ([b"a", b"b", b"c", b"d", b"e", b"f"], [])
+
+
 def test_a_position_between_records_is_no_loss(kinesis: PlayedKinesis, orders: Any, caplog: pytest.LogCaptureFixture) -> None:
     write(orders, "a", "b")
     with fetching(kinesis) as fetcher:

@@ -7,6 +7,7 @@ position is read again as the proof that nothing between is missing. Whether a l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from shardherd.source.kinesis.client import Kinesis
@@ -16,10 +17,45 @@ from shardherd.source.kinesis.shard_reader import Record
 CAUGHT = 0.9
 """How much of the stream's retention the oldest record left has to be behind, for those before it to be taken as deleted."""
 
+DAY = 24 * 3600.0
+"""Seconds: no stream keeps records for less."""
+
+RETENTION_LASTS = 60.0
+"""Seconds for which an answer about the retention is taken to hold."""
+
 
 def caught_up(arrived: float, retention: float, now: float) -> bool:
     """Whether retention has all but surely deleted records before one that arrived then and is the oldest left. In seconds."""
     return now - arrived >= CAUGHT * retention
+
+
+def may_be_caught_up(arrived: float, now: float) -> bool:
+    """The same where nobody asks how long the stream keeps records: never False when the other is True."""
+    return caught_up(arrived, DAY, now)
+
+
+class Edge:
+    """Whether retention may delete what comes after a record before that is read. `now` is monotonic, `clock` the time of day.
+
+    Whoever is so far behind must prove at each place that nothing is missing: an iterator goes on behind what is deleted, and
+    does not say so.
+    """
+
+    def __init__(self, kinesis: Kinesis, now: Callable[[], float], clock: Callable[[], float]) -> None:
+        self._kinesis = kinesis
+        self._now = now
+        self._clock = clock
+        self._retention = DAY
+        self._asked_at = float("-inf")
+
+    def near(self, record: Record) -> bool:
+        """Raises KinesisUnavailableError, KinesisRefusedError."""
+        arrived, wall = record.arrived.timestamp(), self._clock()
+        if not may_be_caught_up(arrived, wall):
+            return False
+        if self._now() - self._asked_at >= RETENTION_LASTS:
+            self._retention, self._asked_at = describe(self._kinesis).retention, self._now()
+        return caught_up(arrived, self._retention, wall)
 
 
 class Gap(NamedTuple):

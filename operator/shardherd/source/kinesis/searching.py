@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
+from shardherd.source.kinesis.deleted import may_be_caught_up
 from shardherd.source.kinesis.listing import ListedShard
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.shard_reader import (
@@ -172,7 +173,9 @@ class Search:
         if exhausted:
             if answer.over and shard.end is not None:
                 stop = shard.end
-            self._readers[shard.id] = _Kept(stop, reader, True, self._clock())
+            # So far behind an iterator may go on behind what retention deletes meanwhile.
+            if not may_be_caught_up(records[0].arrived.timestamp(), self._now()):
+                self._readers[shard.id] = _Kept(stop, reader, True, self._clock())
         return Found(first, stop if until is None else min(stop, until), gap)
 
     def _counted(self, reader: ShardReader, answer: Answer, position: int, bounds: Bounds) -> tuple[int, Answer, bool]:
