@@ -29,8 +29,8 @@ LINT = {
 PREPARE = ["-m", "dev.cluster", "everything"]
 BESIDE = ("tests/integration/local", "tests/integration/spark")
 """Of the slow tiers, what runs in two processes beside the rest, which takes as long as each of them."""
-ALONE = "tests/e2e"
-"""What starts a node with all its programs, and would leave nothing of two processors to what runs beside it."""
+ALONE = "tests/integration/local/test_demo.py,tests/e2e"
+"""What starts a node with all its programs, or promises what happens within seconds: nothing runs beside it."""
 
 
 def tool(name: str) -> str:

@@ -6,7 +6,8 @@ two processors. Each of the other processes begins with the first test whose tie
 come first. Each has an instance of its own (`test-2`). What they report is told by the first one as if it were its own: one
 list of failures, one summary. They end when the first one ends, whatever ends it.
 
-`--alone FOLDERS` names those of the first process whose tests need the whole machine: they begin when the others are over.
+`--alone PATHS` names the folders and files whose tests need the whole machine, also those of a folder that runs beside: the
+first process runs them, and they begin when the others are over.
 
 It must not decide what a failure means: a failure in any of them closes the later tiers of all (`tiers`).
 """
@@ -40,7 +41,7 @@ PATIENCE = 1.0
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("beside")
     group.addoption("--beside", action="append", default=[], help="folders, by commas, whose tests run in one more process")
-    group.addoption("--alone", default="", help="folders, by commas, whose tests run when the other processes are over")
+    group.addoption("--alone", default="", help="folders and files, by commas, whose tests run when the others are over")
     group.addoption("--beside-of", type=int, help="be such a process: the socket to the first one")
 
 
@@ -65,10 +66,10 @@ class First:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self._alone = {item.nodeid for item in self._within(self._config.getoption("--alone"), items)}
         for number, folders in enumerate(self._config.getoption("--beside")):
-            self._lanes.append(self._within(folders, items))
+            self._lanes.append([item for item in self._within(folders, items) if item.nodeid not in self._alone])
             self._lane_of |= {item.nodeid: number for item in self._lanes[-1]}
-        self._alone = {item.nodeid for item in self._within(self._config.getoption("--alone"), items)} - set(self._lane_of)
         items.sort(key=lambda item: (self._lane_of.get(item.nodeid, -1), item.nodeid in self._alone))
 
     @pytest.hookimpl(tryfirst=True)
@@ -105,14 +106,14 @@ class First:
                 session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def _within(self, folders: str, items: list[pytest.Item]) -> list[pytest.Item]:
-        """Those of `items` that are in one of the folders, which are separated by commas."""
-        paths = [self._folder(each) for each in folders.split(",") if each]
+        """Those of `items` that are in one of the folders or files, which are separated by commas."""
+        paths = [self._path(each) for each in folders.split(",") if each]
         return [item for item in items if any(item.path.is_relative_to(path) for path in paths)]
 
-    def _folder(self, name: str) -> Path:
+    def _path(self, name: str) -> Path:
         path = self._config.rootpath / name
-        if not path.is_dir():
-            raise pytest.UsageError(f"--beside or --alone names {name!r}, which is no folder here: correct or remove it")
+        if not path.exists():
+            raise pytest.UsageError(f"--beside or --alone names {name!r}, which is not here: correct or remove it")
         return path
 
     def _await(self, item: pytest.Item) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BESIDE = ("--beside", "tests/integration/local", "--beside", "tests/integration/spark,tests/chart", "--alone", "tests/e2e")
+BESIDE = ("--beside", "tests/integration/local", "--beside", "tests/integration/spark,tests/chart")
+ALONE = ("--alone", "tests/integration/local/test_demo.py,tests/e2e")
 WITHIN = 300.0
 """Seconds for anything that a test waits for: others may have the machine."""
 
@@ -59,7 +60,7 @@ def tidy():
 
 
 class Tree:
-    """A folder of tests in tiers, some of which run beside the others, as BESIDE says."""
+    """A folder of tests in tiers, some of which run beside the others, as BESIDE and ALONE say."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -69,6 +70,7 @@ class Tree:
         self._write("conftest.py", CONFTEST)
         for each in ("integration/local", "integration/spark", "chart", "e2e"):
             (folder / "tests" / each).mkdir(parents=True)
+        (folder / "tests" / "integration" / "local" / "test_demo.py").touch()
 
     def test(self, path: str, source: str) -> None:
         """A file of tests, which may wait for files that others touch."""
@@ -79,7 +81,7 @@ class Tree:
     def start(self) -> subprocess.Popen[str]:
         """All of them."""
         return subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-p", "tests.harness.beside", *BESIDE, "tests"],
+            [sys.executable, "-m", "pytest", "-p", "tests.harness.beside", *BESIDE, *ALONE, "tests"],
             cwd=self.folder,
             env={"PYTHONPATH": str(ROOT), "SHARDHERD_TEST_CLUSTER": "mine", "PYTEST_TREE": str(self.folder)},
             stdout=subprocess.PIPE,
@@ -185,6 +187,15 @@ def test_what_needs_the_machine_alone_begins_when_the_others_are_over(tree: Tree
     assert (code, summary(lines)) == (0, "4 passed")
 
 
+def test_a_file_needs_the_machine_alone_though_its_folder_runs_beside_the_others(tree: Tree) -> None:
+    tree.test("integration/local/test_demo.py", "def test_it(): assert (HERE / 'there').exists(); (HERE / 'demo').touch()")
+    tree.test("integration/local/test_there.py", "def test_it(other): other('here')\ndef test_last(): (HERE / 'there').touch()")
+    tree.test("integration/other/test_here.py", "def test_it(): (HERE / 'here').touch()")
+    tree.test("e2e/test_last.py", "def test_it(): assert (HERE / 'demo').exists()")
+    code, lines = tree.run()
+    assert (code, summary(lines)) == (0, "5 passed")
+
+
 def test_a_process_begins_with_the_first_tier_of_its_own(tree: Tree) -> None:
     tree.test("integration/local/test_there.py", "def test_it(): (HERE / 'there').touch()")
     tree.test("integration/other/test_here.py", "def test_it(other):\n    other('there')\n    (HERE / 'here').touch()")
@@ -219,12 +230,12 @@ def test_a_process_that_dies_before_it_knows_its_tests_fails_the_run_with_what_i
     assert "tests in another process were not run to their end: it ended with 7" in lines
 
 
-def test_a_folder_that_there_is_not_is_named(tree: Tree) -> None:
+def test_a_path_that_there_is_not_is_named(tree: Tree) -> None:
     (tree.folder / "tests" / "e2e").rmdir()
     tree.test("unit/test_quick.py", "def test_it(): pass")
     code, lines = tree.run()
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "ERROR: --beside or --alone names 'tests/e2e', which is no folder here: correct or remove it" in lines
+    assert "ERROR: --beside or --alone names 'tests/e2e', which is not here: correct or remove it" in lines
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
