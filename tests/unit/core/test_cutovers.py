@@ -493,23 +493,44 @@ def test_what_was_never_in_the_group_waits_although_later_ones_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "out", "before"),
+    ("there", "out", "before", "wait"),
     [
-        ((0, 1, 3), (2,), 2),
-        ((0, 1, 2, 4), (3, 5), 3),
-        ((0, 1, 2, 3, 5), (4,), 3),
-        ((0, 2, 3, 4), (1,), 1),
+        ((0, 1, 3), (2,), [2], "23"),
+        ((0, 1, 2, 4), (3, 5), [2, 3], "2345"),
+        ((0, 1, 2, 3, 5), (4,), [3], "345"),
+        ((0, 2, 3, 4), (1,), [1], "1234"),
+        ((0, 1, 2, 3, 4, 5), (6, 7), [4], "4567"),
+        ((0, 1, 2), (3, 4, 5, 6, 7), [2, 4], "234567"),
+        ((0, 1, 2, 3, 4, 5, 6, 8), (7, 9), [5], "56789"),
+        ((0, 1, 2, 3, 4, 5), (6, 7, 8), [], ""),
+        ((0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10), [], ""),
+        ((0, 1, 2, 3), (4, 5, 6, 7), [4], "4567"),
     ],
 )
-def test_it_waits_for_all_that_may_have_had_its_keys_before(there: tuple[int, ...], out: tuple[int, ...], before: int) -> None:
-    """That were so many at most as stand before it, of which the number is a multiple."""
+def test_it_waits_for_all_that_may_have_had_its_keys_before(
+    there: tuple[int, ...], out: tuple[int, ...], before: list[int], wait: str
+) -> None:
+    """Of how many the number is a multiple, no more than stand before it, and of which not each has a child among those."""
     play = Play(spec(1, ordered=True, growth_settle=SETTLE))
     shown = [info(str(each)) for each in there]
     play.discover(shown)
     play.settle("g-0")
     play.lose()
     play.discover(shown, unlooked=map(str, out))
-    assert play.view.growths[0] == Growth("t", before, len(there) + len(out), (), keeps=True)
+    assert [each.before for each in play.view.growths] == before
+    play.discover(topic(len(there) + len(out)))
+    assert waiting(play) == wait
+
+
+def test_a_stream_whose_shards_name_their_parents_has_not_grown_when_the_first_is_gone() -> None:
+    """Kinesis lists a shard no more once its records are deleted."""
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    shown = [info("0"), info("2"), info("3", parents=("2",))]
+    play.discover(shown)
+    play.settle("g-0")
+    play.lose()
+    play.discover(shown)
+    assert (play.view.growths, waiting(play)) == ((), "3")
 
 
 def test_a_shard_that_somebody_holds_is_claimed_though_it_waited_once() -> None:

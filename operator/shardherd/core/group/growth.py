@@ -119,8 +119,7 @@ def _grown(
     out = [shard for shard in others - state.shards.keys() if split(shard)[1] >= counts.get(split(shard)[0], 0)]
     if not (fresh or out):
         return lost, kept
-    # Where shards name their parents, that says what comes before what.
-    with_parents = {split(shard)[0] for shard, info in infos.items() if info.parents}
+    with_parents = _with_parents(state)
     by_topic: dict[str, list[ShardId]] = {}
     for shard in (*fresh, *out):
         if split(shard)[0] not in with_parents:
@@ -142,6 +141,11 @@ def _grown(
     return lost, kept
 
 
+def _with_parents(state: State) -> set[str]:
+    """The streams whose shards name their parents: that says what comes before what, and they do not grow as topics do."""
+    return {split(shard)[0] for shard, info in state.infos.items() if info.parents}
+
+
 def _kept(topic: str, before: int, after: int) -> list[Growth]:
     return [Growth(topic, number, after, (), keeps=True) for number in growths.steps(before, after)]
 
@@ -160,26 +164,32 @@ def _waited(
     for topic, number in map(split, (*state.infos, *others)):
         sizes[topic] = max(sizes.get(topic, 0), number + 1)
     noted: dict[str, set[int]] = {}
-    found: dict[str, int] = {}
-    for shard in (each for each in fresh if each in notes):
+    found: dict[str, set[int]] = {}
+    with_parents = _with_parents(state)
+    for shard in (each for each in fresh if each in notes and split(each)[0] not in with_parents):
         topic, number = split(shard)
         noted.setdefault(topic, set()).add(number)
         before = notes[shard].grown
         if 0 < before <= number and not growths.parents(keeping, shard):
-            found[topic] = min(found.get(topic, before), before)
+            found.setdefault(topic, set()).add(before)
     for topic, there in noted.items() if first else ():
-        if before := _kept_out_since(there, sizes[topic]):
-            found[topic] = min(found.get(topic, before), before)
-    return [each for topic, before in sorted(found.items()) for each in _kept(topic, before, sizes[topic])]
+        found[topic] = found.get(topic, set()) | _may_have_been(there, sizes[topic])
+    return [
+        Growth(topic, number, sizes[topic], (), keeps=True)
+        for topic, befores in sorted(found.items())
+        for number in sorted({each for before in befores for each in growths.steps(before, sizes[topic])})
+    ]
 
 
-def _kept_out_since(noted: Set[int], size: int) -> int:
-    """How many shards a topic may have had when one came that was never in the group, below others that were; 0 if none did.
+def _may_have_been(noted: Set[int], size: int) -> set[int]:
+    """How many shards a topic may have had when those came that were never in the group; none if all were.
 
-    A shard has a position from when it is in the group. What came to one without, nobody has read: it may wait for any before.
+    A shard has a position from when it is in the group, and a note in it while it waits. So the first without came no sooner
+    than those below it. If there were half as many or fewer, each of these has a child among those below: its note says that it
+    waits, or it waits no more, as its parent is read.
     """
     missing = next(number for number in range(size + 1) if number not in noted)
-    return max((number for number in range(1, missing + 1) if size % number == 0), default=0) if missing < max(noted) else 0
+    return {number for number in range(missing // 2 + 1, missing + 1) if size % number == 0} if missing < size else set()
 
 
 def _tells_of(note: Note, info: ShardInfo) -> bool:
