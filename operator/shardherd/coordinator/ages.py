@@ -80,6 +80,6 @@ class LagAge:
             answers = await self._timed("written_at", lambda: source.written_at(wanted)) if wanted else {}
         except SourceUnavailableError as error:
             log.info("group %s: how old its lag is was not found out: %s", self._identity, error)
-            return max(waited, min(2 * waited, LONGEST))
+            return max(self._interval, min(2 * max(waited, self._interval), LONGEST))
         self._ages = self._ages.after(view, wanted, answers, self._clock.now(), self._clock.wall())
         return max(self._interval - (self._clock.now() - asked), SHARE * took)
