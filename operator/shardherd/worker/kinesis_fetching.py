@@ -164,7 +164,9 @@ class KinesisFetcher:
             reading = self._readings[shard]
             reading.asked_at = self._now()
             self._pace.asked(reading.reader.shard, reading.asked_at)
-            limit = FIRST_LIMIT if not reading.mean else max(1, int(wanted[shard].most / reading.mean))
+            # The record before the position comes first where it is the proof.
+            least = 1 if reading.proven else 2
+            limit = FIRST_LIMIT if not reading.mean else max(least, int(wanted[shard].most / reading.mean))
             reading.answer = under_way[shard] = self._pools[behind].submit(reading.reader.read, min(MOST_RECORDS, limit))
         return under_way, None
 
@@ -188,6 +190,13 @@ class KinesisFetcher:
             reader = ShardReader(self._kinesis, name, of_position(position, listed.begin))
             reading = self._readings[shard] = _Reading(position, reader, position <= listed.begin, self._now())
         return reading
+
+    def _open_anew(self, reading: _Reading) -> None:
+        """Retention may delete what follows before it is asked for, and an iterator would not say so: it is proven there."""
+        listed = self._listed.get(reading.reader.shard)
+        begin = 0 if listed is None else listed.begin
+        reading.reader = ShardReader(self._kinesis, reading.reader.shard, of_position(reading.at, begin))
+        reading.proven = reading.at <= begin
 
     def _list(self) -> None:
         if self._now() - self._listed_at >= LIST_INTERVAL:
@@ -221,21 +230,23 @@ class KinesisFetcher:
                 self._prove(shard, at, answer.records[0] if answer.records else None)
                 reading.proven = True
             end = self._end_of(name) if answer.over else None
-            if answer.records and not answer.over and self._edge.near(answer.records[0]):
-                # Where this one ends a reader is opened anew, and with it the proof is made anew.
-                del self._readings[shard]
+            records = answer.records
+            if records and records[0].number < at:
+                records = [each for each in records if each.number >= at]
+            # What brings nothing new is gone on from, or a reader would be opened for ever. Where nothing follows now, what
+            # will is young.
+            near = bool(records and answer.behind) and not answer.over and self._edge.near(records[-1])
         except KinesisUnavailableError:
             # The answer is dropped, and its reader, which is beyond it: it is asked for again.
             self._readings.pop(shard, None)
             raise
-        records = answer.records
-        if records and records[0].number < at:
-            records = [each for each in records if each.number >= at]
         next_ = records[-1].number + 1 if records else at
         if end is not None:
             next_ = end
         more = answer.over if end is None else False
         reading.at = next_
+        if near:
+            self._open_anew(reading)
         return Part(
             shard,
             at,

@@ -19,6 +19,7 @@ from shardherd.worker import kinesis_fetching
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.kinesis_fetching import KinesisFetcher
 from shardherd.worker.stream import Wanted
+from tests.harness import kinesis as played
 from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
 from tests.unit.source.test_kinesis_aggregation import aggregated
 
@@ -275,6 +276,37 @@ def test_where_nothing_is_deleted_a_shard_that_is_that_far_behind_is_read_like_o
             read += [value for batch in values(part) for value in batch]
             position = part.next
     assert (read, caplog.records) == ([b"a", b"b", b"c", b"d", b"e", b"f"], [])
+
+
+def test_nor_does_it_stand_still_where_an_answer_has_room_for_one_record(
+    kinesis: PlayedKinesis, orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record before the position is all that the first answer there has."""
+    monkeypatch.setattr(played, "LARGEST_ANSWER", 5)
+    write(orders, *"abcd")
+    kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
+    position, read = kinesis.numbers("orders", FIRST)[0] + 1, list[bytes | None]()
+    with fetching(kinesis) as fetcher:
+        while len(read) < 3:
+            part = fetch(fetcher, position)
+            read += [value for batch in values(part) for value in batch]
+            position = part.next
+    assert read == [b"b", b"c", b"d"]
+
+
+def test_a_quiet_shard_with_an_old_record_is_looked_at_as_often_as_others(
+    kinesis: PlayedKinesis, orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinesis_fetching, "LOOK_INTERVAL", 1.0)
+    write(orders, "read")
+    kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
+    position, begun = kinesis.numbers("orders", FIRST)[0] + 1, boot_time()
+    kinesis.played.calls.clear()
+    with fetching(kinesis) as fetcher:
+        while boot_time() - begun < 2.5:
+            fetcher.fetch({A: Wanted(position, WHOLE)}, behind=False)
+    assert kinesis.played.calls["GetShardIterator"] == 1
+    assert 1 < kinesis.played.calls["GetRecords"] <= 1 + (boot_time() - begun)
 
 
 def test_a_position_between_records_is_no_loss(kinesis: PlayedKinesis, orders: Any, caplog: pytest.LogCaptureFixture) -> None:
