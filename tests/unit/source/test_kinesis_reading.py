@@ -27,12 +27,14 @@ from shardherd.source.kinesis.client import (
     open_client,
     stream_argument,
 )
+from shardherd.source.kinesis.deleted import CAUGHT, DAY
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
 from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import KEPT, Bounds, Found, Search
 from shardherd.source.kinesis.shard_reader import BEGINNING, NumberError, ShardGoneError, ShardReader, ThrottledError, after, at
+from tests.harness import kinesis as played
 from tests.harness.kinesis import REGION, STEP, PlayedKinesis, put, stream
 
 SHARD = "shardId-000000000000"
@@ -483,6 +485,24 @@ def test_a_quiet_shard_whose_last_record_was_deleted_has_no_gap_for_who_watched_
     assert looks.next(shard, number + 1, ALL) == Found(latest, latest + 1, gap=False)
 
 
+def test_who_looks_seldom_knows_that_what_came_since_the_last_look_is_too_young_to_be_gone(
+    kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+) -> None:
+    write(orders, "a")
+    (number,) = kinesis.numbers("orders", SHARD)
+    clock = [0.0]
+    shard, looks = only(reading), Search(reading, pace(), clock=lambda: clock[0])
+    assert looks.next(shard, 0, ALL) == Found(number, number + 1)
+    for _ in range(2):
+        clock[0] += KEPT + 1
+        assert looks.next(shard, number + 1, ALL) is None
+    write(orders, "young")
+    *_, young = kinesis.numbers("orders", SHARD)
+    kinesis.trim("orders", SHARD, young)
+    clock[0] += KEPT + 1
+    assert looks.next(shard, number + 1, ALL) == Found(young, young + 1, gap=False)
+
+
 def test_who_looks_again_after_a_long_while_proves_anew_that_nothing_is_gone(
     kinesis: PlayedKinesis, orders: Any, reading: Kinesis
 ) -> None:
@@ -495,7 +515,7 @@ def test_who_looks_again_after_a_long_while_proves_anew_that_nothing_is_gone(
     write(orders, "lost", "left")
     *_, left = kinesis.numbers("orders", SHARD)
     kinesis.trim("orders", SHARD, left)
-    clock[0] = KEPT
+    clock[0] = CAUGHT * DAY
     assert looks.next(shard, number + 1, ALL) == Found(left, left + 1, gap=True)
 
 
@@ -670,6 +690,33 @@ def test_a_range_whose_first_records_were_deleted_is_an_error(
         values(reading, wanted)
     assert values(reading, wanted, fail_on_data_loss=False) == list("abcd"[keep:])
     assert "going on without them" in caplog.text
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_records_in_a_range_that_retention_deletes_just_before_they_are_read_are_an_error(
+    grouped: bool,
+    kinesis: PlayedKinesis,
+    orders: Any,
+    reading: Kinesis,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An iterator goes on behind them and does not say so."""
+    monkeypatch.setattr(played, "LARGEST_ANSWER", 5)  # for one record
+    write(orders, *"abxyc")
+    kinesis.age("orders", SHARD, lambda _: 23 * 3600.0)
+    numbers = kinesis.numbers("orders", SHARD)
+    wanted = ShardRecords(SHARD, numbers[0], numbers[-1] + 1, begin=only(reading).begin if grouped else None)
+    assert (values(reading, wanted), caplog.records) == (list("abxyc"), [])
+    ended, warned = (read_ranges(reading, pace(), [wanted], ("value",), fail_on_data_loss=fail) for fail in (True, False))
+    for each in (ended, warned):
+        assert [next(each)["value"].to_pylist() for _ in range(2)] == [[b"a"], [b"b"]]
+    kinesis.trim("orders", SHARD, numbers[-1])
+    lost = f"shard orders/{SHARD}: records from {numbers[1] + 1} up to {numbers[-1]} are lost"
+    with pytest.raises(RecordsLostError, match=f"{lost}.*, or {'reset the shard' if grouped else 'begin anew'}"):
+        next(ended)
+    assert values_of(warned) == ["c"]
+    assert lost in caplog.text
 
 
 def test_a_first_record_that_kinesis_no_longer_knows_loses_no_others(

@@ -1,8 +1,8 @@
 """Reads ranges of Kinesis shards as Arrow record batches: what a task does.
 
 A range begins with a record that was there when it was planned, or in a group at a position, and ends at a position, so it has
-the same records whenever it is read. Shards are read side by side, each within its limits; the one that has waited longest is
-asked first.
+the same records whenever it is read. Where retention may delete records just before they are read, each answer proves that it
+follows the one before. Shards are read side by side, each within its limits; the one that has waited longest is asked first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import batch_of, rows_of
-from shardherd.source.kinesis.deleted import gap_at
+from shardherd.source.kinesis.deleted import Edge, gap_at
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import REMEDY, REMEDY_IN_GROUP, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.shard_reader import (
@@ -50,10 +50,11 @@ Typed = Callable[[pa.RecordBatch, Sequence[Record]], pa.RecordBatch]
 
 @dataclass(slots=True)
 class _Reading:
-    """How far one range is read."""
+    """How far one range is read: all below `at`. `begun`: nothing before that can have been missed."""
 
     wanted: ShardRecords
     reader: ShardReader
+    at: int
     begun: bool = False
     empty_since: float | None = None
 
@@ -82,8 +83,9 @@ class RangeReading:
         self._pays = pays
         self._now = now
         self._clock = clock
+        self._edge = Edge(kinesis, now, clock)
         self._left = {
-            each.shard: _Reading(each, ShardReader(kinesis, each.shard, _starts(each)), begun=_is_begin(each))
+            each.shard: _Reading(each, ShardReader(kinesis, each.shard, _starts(each)), each.first, begun=_is_begin(each))
             for each in ranges
             if each.first < each.stop
         }
@@ -135,7 +137,9 @@ class RangeReading:
                 return
             idle -= {shard}
             self._pace.asked(shard, self._now())
-            asked[pool.submit(self._left[shard].reader.read, min(MOST_RECORDS, self._pace.most(shard)))] = shard
+            # The record before a place comes first where it is the proof.
+            least = 1 if self._left[shard].begun else 2
+            asked[pool.submit(self._left[shard].reader.read, min(MOST_RECORDS, max(least, self._pace.most(shard))))] = shard
 
     def _await(self, asked: dict[Future[Answer], str]) -> set[Future[Answer]]:
         idle = self._left.keys() - set(asked.values())
@@ -157,21 +161,25 @@ class RangeReading:
             del self._left[shard]
             return []
         self._pace.answered(shard, answer.size, len(answer.records))
+        proves = reading.wanted.begin is not None or reading.at > first
         if answer.records:
             reading.empty_since = None
-            if not reading.begun and reading.wanted.begin is not None:
+            if not reading.begun and proves:
                 self._prove(reading, answer.records[0])
             elif not reading.begun and answer.records[-1].number >= first:
                 found = next(each.number for each in answer.records if each.number >= first)
                 if found != first:
                     self._lost(reading, found, "retention deleted them")
                 reading.begun = True
+        records = answer.records
+        if records and not (reading.at <= records[0].number and records[-1].number < stop):
+            records = [each for each in records if reading.at <= each.number < stop]
         if answer.over or (answer.records and answer.records[-1].number >= stop - 1):
             if answer.over and not reading.begun:
-                if reading.wanted.begin is None:
-                    self._lost(reading, stop, "retention deleted them")
-                else:
+                if proves:
                     self._prove(reading, None)
+                else:
+                    self._lost(reading, stop, "retention deleted them")
             del self._left[shard]
         elif not answer.records and not answer.behind:
             if reading.empty_since is None:
@@ -179,22 +187,40 @@ class RangeReading:
             elif self._now() - reading.empty_since >= LOSS_GRACE:
                 self._lost(reading, stop, "the shard has nothing from there on: retention deleted them")
                 del self._left[shard]
-        if answer.records and first <= answer.records[0].number and answer.records[-1].number < stop:
-            return answer.records
-        return [each for each in answer.records if first <= each.number < stop]
+        elif records:
+            self._go_on(reading, records[-1])
+        return records
+
+    def _go_on(self, reading: _Reading, last: Record) -> None:
+        """Behind this record, which is the last so far. Retention may delete what follows before it is asked for."""
+        try:
+            near = self._edge.near(last)
+        except KinesisUnavailableError:
+            self._begin_again(reading)
+            raise
+        reading.at = last.number + 1
+        if near:
+            self._begin_again(reading)
+
+    def _begin_again(self, reading: _Reading) -> None:
+        """Read anew from as far as it is read: an answer was dropped, or what comes next has to be proven."""
+        wanted = reading.wanted
+        begins = _starts(wanted) if reading.at == wanted.first else of_position(reading.at, wanted.begin or 0)
+        reading.reader = ShardReader(self._kinesis, wanted.shard, begins)
+        reading.begun = reading.at == wanted.first and _is_begin(wanted)
 
     def _prove(self, reading: _Reading, found: Record | None) -> None:
-        """A range of a group begins after a record, which comes first if nothing is missing."""
+        """What goes on after a record has that one first if nothing is missing."""
         wanted = reading.wanted
         try:
-            gap = gap_at(self._kinesis, self._name(wanted.shard), wanted.first, found, self._clock())
+            gap = gap_at(self._kinesis, self._name(wanted.shard), reading.at, found, self._clock())
         except KinesisUnavailableError:
-            # The answer is dropped, and its reader, which is beyond it: the range begins anew.
-            reading.reader = ShardReader(self._kinesis, wanted.shard, _starts(wanted))
+            # The answer is dropped, and its reader, which is beyond it.
+            self._begin_again(reading)
             raise
         reading.begun = True
         if gap is not None and gap.lost and self._fail:
-            raise RecordsLostError(f"{gap.what}; {REMEDY_IN_GROUP}")
+            raise RecordsLostError(f"{gap.what}; {REMEDY if wanted.begin is None else REMEDY_IN_GROUP}")
         if gap is not None:
             log.warning("%s", gap.what)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
-from shardherd.source.kinesis.deleted import may_be_caught_up
+from shardherd.source.kinesis.deleted import CAUGHT, DAY, may_be_caught_up
 from shardherd.source.kinesis.listing import ListedShard
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.shard_reader import (
@@ -91,11 +91,15 @@ class Bounds:
 
 
 class _Kept(NamedTuple):
-    """Where the last look at a shard ended, and when; `proven`: whether nothing before that place can have been missed."""
+    """Where the last look at a shard ended, and when; `proven`: whether nothing before that place can have been missed.
+
+    At the `tip` nothing followed: what does now is younger than that look.
+    """
 
     position: int
     reader: ShardReader
     proven: bool
+    tip: bool
     at: float
 
 
@@ -145,11 +149,7 @@ class Search:
         until = bounds.until
         if until is not None and position >= until:
             return None
-        kept = self._readers.pop(shard.id, None)
-        if kept is not None and kept.position == position and self._clock() - kept.at < KEPT:
-            reader, proven = kept.reader, kept.proven
-        else:
-            reader, proven = self._open(shard.id, of_position(position, shard.begin)), position <= shard.begin
+        reader, proven = self._reader(shard, position)
         limit = LOOKED_AT if bounds.records is None else min(LOOKED_AT, bounds.records + 1)
         pace = self._counting if bounds.counted else self._beside
         answer, seen = self._first_records(reader, limit, position, pace=pace)
@@ -158,7 +158,7 @@ class Search:
         if not records:
             if answer.over and shard.end is not None:
                 return Found(shard.end, shard.end)
-            self._readers[shard.id] = _Kept(position, reader, proven or seen is not None, self._clock())
+            self._readers[shard.id] = _Kept(position, reader, proven or seen is not None, not answer.behind, self._clock())
             return None
         first = records[0].number
         if until is not None and first >= until:
@@ -174,9 +174,21 @@ class Search:
             if answer.over and shard.end is not None:
                 stop = shard.end
             # So far behind an iterator may go on behind what retention deletes meanwhile.
-            if not may_be_caught_up(records[0].arrived.timestamp(), self._now()):
-                self._readers[shard.id] = _Kept(stop, reader, True, self._clock())
+            if not answer.behind or not may_be_caught_up(records[0].arrived.timestamp(), self._now()):
+                self._readers[shard.id] = _Kept(stop, reader, True, not answer.behind, self._clock())
         return Found(first, stop if until is None else min(stop, until), gap)
+
+    def _reader(self, shard: ListedShard, position: int) -> tuple[ShardReader, bool]:
+        """What reads on at this position, and whether nothing before it can have been missed."""
+        kept = self._readers.pop(shard.id, None)
+        proven = position <= shard.begin
+        if kept is not None and kept.position == position:
+            ago = self._clock() - kept.at
+            if ago < KEPT:
+                return kept.reader, kept.proven
+            # Retention cannot have deleted what is younger than it lasts.
+            proven |= kept.proven and kept.tip and ago < CAUGHT * DAY
+        return self._open(shard.id, of_position(position, shard.begin)), proven
 
     def _counted(self, reader: ShardReader, answer: Answer, position: int, bounds: Bounds) -> tuple[int, Answer, bool]:
         """Where so many records, or bytes, end; the last answer, and whether nothing was read beyond that place."""
