@@ -106,17 +106,19 @@ async def test_a_commit_is_one_request(server: PlayedConfigMaps) -> None:
     assert [request.split()[0] for request in server.requests] == ["PUT", "PUT"]
 
 
-async def test_there_is_at_most_one_commit_in_an_interval_and_the_first_does_not_wait(table: MemoryPositions) -> None:
-    store, loop = await taken_over(table, interval=0.2), asyncio.get_running_loop()
+async def test_there_is_at_most_one_write_in_an_interval_whatever_asks_for_it(server: PlayedConfigMaps) -> None:
+    loop = asyncio.get_running_loop()
+    written: list[float] = []
+    server.before = lambda method, _: written.append(loop.time()) if method != "GET" else None
 
-    begun = loop.time()
+    store = await taken_over(on(server), interval=0.2)
     await store.commit({FIRST: 1}, {})
-    at_once = loop.time() - begun
-    await store.commit({FIRST: 2}, {})
-    await store.commit({FIRST: 3}, {})
+    await asyncio.gather(store.commit({FIRST: 2}, {}), store.commit({SECOND: 3}, {}))
+    await store.forget([FIRST])
+    await store.take_over()
 
-    assert at_once < 0.2
-    assert loop.time() - begun >= 0.4
+    assert len(written) == 6
+    assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(written))
 
 
 async def test_a_write_that_somebody_else_came_before_is_made_an_interval_later(server: PlayedConfigMaps) -> None:

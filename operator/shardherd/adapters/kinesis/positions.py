@@ -31,7 +31,7 @@ from shardherd.ports import (
 FORMAT = 1
 
 COMMIT_INTERVAL = 1.0
-"""Seconds between two commits of a group: an API server takes them beside all that it has to do."""
+"""Seconds between two writes of a group's table: an API server takes them beside all that it has to do."""
 
 ATTEMPTS = 5
 """Times that a table is read again which somebody else has written meanwhile."""
@@ -91,7 +91,7 @@ class TableOffsetStore:
         self._writer = ""
         self._known: tuple[_Positions, str] | None = None
         """The table as we wrote it last, and its version; None if it has to be read."""
-        self._committed_at = float("-inf")
+        self._written_at = float("-inf")
         self._turn = asyncio.Lock()
 
     async def take_over(self) -> None:
@@ -99,6 +99,7 @@ class TableOffsetStore:
         async with self._turn:
             self._writer, writer = "", uuid.uuid4().hex
             for _ in range(ATTEMPTS):
+                await self._pause()
                 positions, version = await self._load()
                 mine = replace(positions, writer=writer)
                 try:
@@ -136,7 +137,6 @@ class TableOffsetStore:
                 if positions.writer != self._writer:
                     raise CommitFencedError(f"another coordinator has taken over the positions of group {self._group}")
                 made = positions.with_these(offsets, notes)
-                self._committed_at = self._now()
                 try:
                     self._known = made, await self._save(made, version)
                 except OwnershipConflictError:
@@ -149,6 +149,7 @@ class TableOffsetStore:
         async with self._turn:
             self._known = None
             for _ in range(ATTEMPTS):
+                await self._pause()
                 positions, version = await self._load()
                 made = positions.without(shards)
                 if made.offsets == positions.offsets:
@@ -166,7 +167,7 @@ class TableOffsetStore:
         """Nothing to close: whoever made the table closes it."""
 
     async def _pause(self) -> None:
-        wait = self._committed_at + self._interval - self._now()
+        wait = self._written_at + self._interval - self._now()
         if wait > 0:
             await asyncio.sleep(wait)
 
@@ -202,6 +203,7 @@ class TableOffsetStore:
             "notes": [positions.notes.get(shard, "") for shard in shards],
         }
         data = gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
+        self._written_at = self._now()
         try:
             return await self._table.save(self._group, data, version)
         except OwnershipUnavailableError as error:
