@@ -230,7 +230,8 @@ async def test_a_broker_that_hangs_withholds_checkpoints_and_none_is_lost(rig: R
     rig.cluster.signal("kafka", signal.SIGSTOP)
     try:
         hanging = asyncio.create_task(consumer.commit(dict.fromkeys(held, 6)))
-        await becomes(lambda: coordinator.commits(spec.identity, held))
+        await becomes(lambda: hanging.done() or coordinator.commits(spec.identity, held))
+        assert not hanging.done(), hanging
         await consumer.heartbeat()
         assert not hanging.done(), "heartbeats are answered while a commit hangs"
         await becomes(lambda: source_error(coordinator, spec) != "")
