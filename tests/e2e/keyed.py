@@ -10,6 +10,7 @@ import py_compile
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -70,15 +71,18 @@ APPLICATION = {
 """What is of the cluster: where code and packages come from, the folders of the node, and the executors."""
 
 
+@dataclass(frozen=True)
 class KeyedPods(Deployed):
     """How such a group is run here."""
+
+    settle: str | None = None
 
     @property
     def notes(self) -> Path:
         return self.lab.shared / self.namespace / NOTES_CLAIM / self.name
 
     def begin(self, records: Records, consumers: int) -> None:
-        spec = merge(declared(records, consumers, f"{NOTES}/{self.name}"), {"application": APPLICATION})
+        spec = merge(declared(records, consumers, f"{NOTES}/{self.name}", self.settle), {"application": APPLICATION})
         self.lab.kube.apply(group(self.name, self.namespace, **spec))
 
     def scale(self, consumers: int) -> None:
@@ -138,9 +142,9 @@ def _bring(folder: Path) -> None:
 
 
 @contextmanager
-def trial(lab: Lab, folder: Path, name: str) -> Iterator[Trial[KeyedPods]]:
+def trial(lab: Lab, folder: Path, name: str, settle: str | None = None) -> Iterator[Trial[KeyedPods]]:
     """A trial of a group of this name, whose topics are new; nothing is declared yet, and the group is deleted afterwards."""
-    running = KeyedPods(lab, NAMESPACE, name)
+    running = KeyedPods(lab, NAMESPACE, name, settle)
     records = Records(lab.kafka_bootstrap, f"{NAMESPACE}.{name}", name)
     try:
         yield Trial(folder, running, records)

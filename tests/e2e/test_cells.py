@@ -1,4 +1,7 @@
-"""Keyed state on the real node, in executors: whatever happens, the tables are those of one query that never moved."""
+"""Keyed state on the real node, in executors: whatever happens, the tables are those of one query that never moved.
+
+The group is ordered: what comes when the topics grow waits for its parents.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ STEPS = (
 @long
 def test_cells_with_executors_write_what_one_query_writes(installed: Lab, tmp_path: Path, tell: Tell) -> None:
     prepare(installed)
-    with trial(installed, tmp_path, f"keyed-{os.getpid()}") as keyed:
+    with trial(installed, tmp_path, f"keyed-{os.getpid()}", settle="5s") as keyed:
         began, with_executors = time.monotonic(), set[tuple[str, str]]()
 
         def taken(step: Step) -> None:
@@ -41,6 +44,7 @@ def test_cells_with_executors_write_what_one_query_writes(installed: Lab, tmp_pa
         keyed.rows_are_those_of_one_query(1, STEPS, taken)
         tell(f"cells with executors: the rows are those of one query ({time.monotonic() - began:.0f} s)")
         keyed.batch_ids_go_on()
+        keyed.new_shards_waited()
         wrote = {(each.consumer, each.incarnation) for each in keyed.history()}
         first, second = f"{keyed.group.name}-0", f"{keyed.group.name}-1"
         starts = sorted((consumer, incarnation.rpartition(".")[2]) for consumer, incarnation in wrote)

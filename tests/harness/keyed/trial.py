@@ -33,10 +33,15 @@ class Written(NamedTuple):
     """Of each shard the first offset, and the one after the last."""
 
 
-def declared(records: Records, consumers: int, notes: str) -> dict[str, Any]:
-    """What is the same of the group's `spec` wherever it runs; its tables and its history are below `notes`."""
-    return {
-        "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": [records.clicks, records.views]}},
+def declared(records: Records, consumers: int, notes: str, settle: str | None) -> dict[str, Any]:
+    """What is the same of the group's `spec` wherever it runs; its tables and its history are below `notes`.
+
+    `settle` is how long an ordered group waits once a topic grew; without it is not ordered.
+    """
+    ordered: dict[str, Any] = {} if settle is None else {"ordered": True, "sessionTimeout": "15s"}
+    growth = {} if settle is None else {"growth": {"settle": settle}}
+    return ordered | {
+        "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": [records.clicks, records.views], **growth}},
         "replicas": consumers,
         "scaling": {"mode": "External"},
         "heartbeatInterval": "1s",
@@ -54,6 +59,10 @@ class Group(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def settle(self) -> str | None:
+        """See `declared`."""
 
     @property
     def notes(self) -> Path:
@@ -92,6 +101,8 @@ class Trial(Generic[G]):
         self.group = group
         self.records = records
         self._consumers = 0
+        self._before: Mapping[str, int] = {}
+        """How much each shard had when the topics were doubled last."""
 
     # --- what happens ----------------------------------------------------------------------------------------------------
 
@@ -120,6 +131,7 @@ class Trial(Generic[G]):
             case "operator":
                 self.group.kill_operator()
             case "double":
+                self._before = self.records.ends(self.records.rounds - 1)
                 self.records.double(self.group.until)
             case what:
                 raise AssertionError(what)
@@ -183,6 +195,21 @@ class Trial(Generic[G]):
     def history(self) -> list[Written]:
         """What was written, in the order of time."""
         return [Written(*json.loads(line)) for line in (self.group.notes / "history").read_text().splitlines()]
+
+    def new_shards_waited(self) -> None:
+        """Each was begun when the one that had its keys before was read to where that had ended."""
+        read: dict[str, int] = {}
+        begun = set[str]()
+        for written in self.history():
+            for shard, (_, stop) in written.ranges.items():
+                topic, _, number = shard.rpartition("/")
+                if shard not in self._before and shard not in begun:
+                    parent = f"{topic}/{int(number) % sum(each.startswith(f'{topic}/') for each in self._before)}"
+                    ends = self._before[parent]
+                    assert read[parent] >= ends, f"{shard} was begun when {parent} was read to {read[parent]} only, not {ends}"
+                    begun.add(shard)
+                read[shard] = max(stop, read.get(shard, 0))
+        assert begun == set(self.records.ends(self.records.rounds - 1)) - set(self._before)
 
     def batch_ids_go_on(self) -> None:
         """In each cell, whoever ran its micro-batches, there is each number from 0."""

@@ -21,7 +21,6 @@ class KeyedHerd(Herd):
     def __init__(self, folder: Path, bootstrap: str, name: str) -> None:
         super().__init__(folder, bootstrap, name, shards=0)
         self.settle: str | None = None
-        """How long an ordered group waits once a topic grew; None: it is not ordered."""
         self.environment: dict[str, str] = {}
         """What every driver has of it."""
 
@@ -58,10 +57,7 @@ class KeyedHerd(Herd):
     # --- what only tests of this machine ask for ---------------------------------------------------------------------------
 
     def manifest(self, records: Records, consumers: int, more: dict[str, Any] | None = None, **environment: str) -> Path:
-        spec = declared(records, consumers, "/notes")
-        if self.settle is not None:
-            spec |= {"ordered": True, "sessionTimeout": "15s"}
-            spec["source"]["kafka"]["growth"] = {"settle": self.settle}
+        spec = declared(records, consumers, "/notes", self.settle)
         spec["application"]["env"] = [
             {"name": name, "value": value} for name, value in {**self.environment, **environment}.items()
         ]
