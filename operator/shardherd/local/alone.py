@@ -29,12 +29,23 @@ WORKER = {
 """The arguments that say where a worker is, each with the variable that does so in a pod, and its meaning."""
 
 
+KINESIS = {
+    "stream": "name or ARN of a stream of Kinesis, in the place of Kafka",
+    "region": "its region",
+    "endpoint": "URL in the place of AWS's own",
+    "credentials": "folder with the files accessKeyId and secretAccessKey, perhaps sessionToken (default: AWS finds who it is)",
+}
+"""The arguments that say which stream is read, with their meanings. Each is an option of the source, and a variable."""
+
+
 def add_to(commands: Any) -> None:
     """Add `run` to the command line's commands."""
     made: argparse.ArgumentParser = commands.add_parser(
         "run", help="run one Spark application by itself, without a group; or a worker of a group"
     )
     made.add_argument("--bootstrap", help="Kafka's host:port")
+    for name, meaning in KINESIS.items():
+        made.add_argument(f"--{name}", help=meaning)
     made.add_argument(
         "--option",
         action="append",
@@ -79,16 +90,27 @@ def is_processor(application: str) -> bool:
 
 def _problem(arguments: argparse.Namespace) -> str | None:
     """What is wrong with the arguments, and the remedy."""
-    name = arguments.application
+    name, stream = arguments.application, _kinesis(arguments)
+    if stream and "stream" not in stream:
+        return f"--{next(iter(stream))} is of Kinesis: give --stream, or leave it out"
+    if stream and (arguments.bootstrap or arguments.topic):
+        other = "bootstrap" if arguments.bootstrap else "topic"
+        return f"--stream is of Kinesis, and --{other} of Kafka: leave out one of them"
     if is_processor(name):
         if arguments.group and not all(arguments.group.partition("/")):
             return f"--group must be namespace/name, not {arguments.group}"
         return f"a worker takes no arguments such as {arguments.arguments[0]}" if arguments.arguments else None
     if not Path(name).is_file():
         return f"{name} is no file: name the application"
-    if not arguments.bootstrap or not arguments.topic:
-        return f"{name} by itself has no group: give --bootstrap and --topic"
+    if not stream and not (arguments.bootstrap and arguments.topic):
+        return f"{name} by itself has no group: give --bootstrap and --topic, or --stream"
     return None
+
+
+def _kinesis(arguments: argparse.Namespace) -> dict[str, str]:
+    """What is given of a stream of Kinesis, by the names of the arguments."""
+    given = {name: getattr(arguments, name) for name in KINESIS}
+    return {name: value for name, value in given.items() if value}
 
 
 def _become(command: list[str], variables: Mapping[str, str]) -> NoReturn:
@@ -97,7 +119,10 @@ def _become(command: list[str], variables: Mapping[str, str]) -> NoReturn:
 
 def environment(arguments: argparse.Namespace, inherited: Mapping[str, str]) -> dict[str, str]:
     """The application's environment: `inherited`, and the options that a group would set."""
-    options = {"kafka.bootstrap.servers": arguments.bootstrap, "subscribe": ",".join(arguments.topic)}
+    if stream := _kinesis(arguments):
+        options = {f"kinesis.{name}": value for name, value in stream.items()}
+    else:
+        options = {"kafka.bootstrap.servers": arguments.bootstrap, "subscribe": ",".join(arguments.topic)}
     options |= dict(option.split("=", 1) for option in arguments.option)
     kept = {name: value for name, value in inherited.items() if not name.startswith("SHARDHERD_")}
     return kept | {
@@ -115,6 +140,7 @@ def worker_environment(arguments: argparse.Namespace, inherited: Mapping[str, st
     given = {variable: getattr(arguments, name.replace("-", "_")) for name, (variable, _) in WORKER.items()}
     given |= {f"SHARDHERD_WORKER_{name.upper()}": value for name, value in options.items() if not name.startswith("kafka.")}
     given |= {"SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": arguments.bootstrap}
+    given |= {f"SHARDHERD_KINESIS_{name.upper()}": value for name, value in _kinesis(arguments).items()}
     if kafka:
         given["SHARDHERD_WORKER_KAFKA"] = json.dumps(kafka)
     if arguments.group:

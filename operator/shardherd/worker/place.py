@@ -15,7 +15,7 @@ from typing import Any
 
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.source.kinesis.client import StreamAccess
-from shardherd.source.kinesis.environment import STREAM, stream_access
+from shardherd.source.kinesis.environment import CREDENTIALS, ENDPOINT, REGION, STREAM, stream_access
 from shardherd.source.security.environment import (
     BOOTSTRAP,
     ISOLATION,
@@ -44,6 +44,10 @@ def place(
     *,
     bootstrap: str | None = None,
     kafka: Mapping[str, str] | None = None,
+    stream: str | None = None,
+    region: str | None = None,
+    endpoint: str | None = None,
+    credentials: Path | str | None = None,
     coordinator: str | None = None,
     group: str | None = None,
     group_uid: str | None = None,
@@ -52,7 +56,8 @@ def place(
     token_file: Path | str | None = None,
     ca_file: Path | str | None = None,
 ) -> Place:
-    """What the environment says, but for what is given. `group` is `namespace/name`; `kafka` are settings by Kafka's names.
+    """What the environment says, but for what is given. `group` is `namespace/name`; `kafka` are settings by Kafka's names;
+    `stream` with its `region`, and perhaps an `endpoint` and a folder with `credentials`, is one of Kinesis in its place.
 
     Without a pod a consumer is named as its host, and each run of it is one of a new pod. Raises InvalidRequestError that
     names what is missing or wrong.
@@ -65,6 +70,10 @@ def place(
         "SHARDHERD_TOKEN_FILE": token_file,
         "SHARDHERD_COORDINATOR_CA_FILE": ca_file,
         BOOTSTRAP: bootstrap,
+        STREAM: stream,
+        REGION: region,
+        ENDPOINT: endpoint,
+        CREDENTIALS: credentials,
     }
     if group is not None:
         namespace, slash, name = group.partition("/")
@@ -80,19 +89,19 @@ def place(
         **_kafka(kafka or {}),
     }
     try:
-        access, stream = read_access(environment), stream_access(environment)
+        access, kinesis = read_access(environment), stream_access(environment)
     except ValueError as error:
         raise InvalidRequestError(str(error)) from error
-    if access.bootstrap_servers and stream is not None:
+    if access.bootstrap_servers and kinesis is not None:
         raise InvalidRequestError(
             f"a worker reads Kafka or Kinesis, not both: Kafka is at {access.bootstrap_servers}, and {STREAM} is"
-            f" {stream.stream}; leave out one of them"
+            f" {kinesis.stream}; leave out one of them"
         )
-    if not access.bootstrap_servers and stream is None:
+    if not access.bootstrap_servers and kinesis is None:
         raise InvalidRequestError(
-            f"nobody has said where Kafka is: give bootstrap, or set {BOOTSTRAP}; or {STREAM} for Kinesis"
+            f"nobody has said where Kafka is: give bootstrap, or set {BOOTSTRAP}; for Kinesis give stream, or set {STREAM}"
         )
-    return Place(environment, access, environment.get("SHARDHERD_ZONE", ""), stream)
+    return Place(environment, access, environment.get("SHARDHERD_ZONE", ""), kinesis)
 
 
 def _kafka(settings: Mapping[str, str]) -> dict[str, str]:

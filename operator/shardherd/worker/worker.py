@@ -400,6 +400,10 @@ def run(
     token_file: Path | str | None = None,
     ca_file: Path | str | None = None,
     kafka: Mapping[str, str] | None = None,
+    stream: str | None = None,
+    region: str | None = None,
+    endpoint: str | None = None,
+    credentials: Path | str | None = None,
     gauge: OwnGauge | None = None,
     listener: AnyListener | None = None,
     **options: Any,
@@ -408,8 +412,10 @@ def run(
 
     In a pod of a ConsumerGroup nothing else is needed. Elsewhere `bootstrap` is Kafka's host:port, `group` the group as
     `namespace/name` with its `group_uid`, `coordinator` the URL of the coordinator, `token_file` and `ca_file` what it is
-    shown and believed by, `kafka` settings by Kafka's names. `listener` is told of shards that come and go. `gauge` says how
-    full the program is, from 0 to 1, for a group with `watermarks.own`; it is called every few seconds, in a thread of its own.
+    shown and believed by, `kafka` settings by Kafka's names. For Kinesis there are `stream` (its name or ARN), `region`,
+    `endpoint` and `credentials` (a folder) in the place of `bootstrap` and `kafka`. `listener` is told of shards that come and
+    go. `gauge` says how full the program is, from 0 to 1, for a group with `watermarks.own`; it is called every few seconds, in
+    a thread of its own.
     `options` are those of `Options`. Raises as `Worker.run` does.
     """
     Worker(
@@ -424,5 +430,9 @@ def run(
         token_file=token_file,
         ca_file=ca_file,
         kafka=kafka,
+        stream=stream,
+        region=region,
+        endpoint=endpoint,
+        credentials=credentials,
         gauge=gauge,
     ).run()

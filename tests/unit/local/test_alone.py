@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from shardherd.cli import main
-from shardherd.local.alone import MISUSED, environment
+from shardherd.local.alone import MISUSED, add_to, environment
 
 
 def test_the_options_that_a_group_would_stand_for_are_in_the_environment(tmp_path: Path) -> None:
-    asked = argparse.Namespace(
-        bootstrap="here:1", topic=["a", "b"], option=["startingOffsets=earliest"], application=tmp_path / "app.py",
-        checkpoint=tmp_path / "check",
-    )  # fmt: skip
+    app = tmp_path / "app.py"
+    asked = given(
+        f"--bootstrap here:1 --topic a --topic b --option startingOffsets=earliest --checkpoint {tmp_path}/check {app}"
+    )
     found = environment(asked, {"HOME": "/root", "SHARDHERD_GROUP": "clicks"})
 
     options = json.loads(found.pop("SHARDHERD_ALONE"))
@@ -27,6 +28,38 @@ def test_the_options_that_a_group_would_stand_for_are_in_the_environment(tmp_pat
         "SHARDHERD_START": "1",
         "SHARDHERD_CHECKPOINT_PATH": str(tmp_path / "check"),
     }
+
+
+def test_so_are_those_of_a_stream_of_kinesis() -> None:
+    asked = given("--stream orders --region eu-central-1 --endpoint http://here --credentials /keys app.py")
+    assert json.loads(environment(asked, {})["SHARDHERD_ALONE"]) == {
+        "kinesis.stream": "orders",
+        "kinesis.region": "eu-central-1",
+        "kinesis.endpoint": "http://here",
+        "kinesis.credentials": "/keys",
+    }
+
+
+def given(words: str) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser()
+    add_to(parser.add_subparsers())
+    return parser.parse_args(["run", *shlex.split(words)])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("app.py", "app.py is no file: name the application"),
+        (f"{__file__}", f"{__file__} by itself has no group: give --bootstrap and --topic, or --stream"),
+        (f"--region a {__file__}", "--region is of Kinesis: give --stream, or leave it out"),
+        (f"--stream s --topic t {__file__}", "--stream is of Kinesis, and --topic of Kafka: leave out one of them"),
+        ("--stream s --bootstrap k:1 m:C", "--stream is of Kinesis, and --bootstrap of Kafka: leave out one of them"),
+    ],
+)
+def test_what_does_not_go_together_is_named(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *shlex.split(words)]) == MISUSED
+    assert capsys.readouterr().err == f"shardherd: {said}\n"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ from tests.harness.kinesis_load import KEYS, Sink, Writer, worker_of
 from tests.unit.source.test_kinesis_aggregation import aggregated
 from tests.unit.worker.test_worker import running
 
+OF_KINESIS = "SHARDHERD_KINESIS_"
+
 
 @pytest.fixture
 def orders(kinesis: PlayedKinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
@@ -67,6 +69,19 @@ def test_a_worker_that_is_killed_loses_nothing_and_repeats_whole_records_at_most
             writer.write(2)
             group.until("what was not saved is read again", lambda: len(sink) == len(writer), within=30)
     assert (sink.rows, before.rows) == (writer.written, {key: list(range(10)) for key in KEYS})
+
+
+def test_a_worker_without_a_pod_is_told_which_stream_its_group_reads(kinesis: PlayedKinesis, orders: Any) -> None:
+    sink, writer = Sink(), Writer(orders)
+    writer.write()
+    with KinesisGroup(kinesis, "orders") as group:
+        whole = group.environment("played-0")
+        names = [name for name in whole if name.startswith(OF_KINESIS)]
+        said: dict[str, Any] = {name.removeprefix(OF_KINESIS).lower(): whole.pop(name) for name in names}
+        assert said.keys() == {"stream", "region", "endpoint", "credentials"}
+        with running(Worker(sink, environment=whole, **said)):
+            group.until("all is processed", lambda: len(sink) == len(writer))
+    assert sink.rows == writer.written
 
 
 def test_a_save_inside_an_aggregated_record_goes_not_beyond_it_so_that_none_of_its_records_is_lost(

@@ -35,6 +35,11 @@ def test_a_pod_needs_nothing_else() -> None:
     assert POD.items() <= found.environment.items()
 
 
+def test_a_stream_of_kinesis_may_be_given_in_the_place_of_kafka() -> None:
+    found = place({}, stream="orders", region="eu-central-1", endpoint="http://here")
+    assert found.kinesis == StreamAccess("orders", "eu-central-1", "http://here")
+
+
 def test_what_is_given_wins_and_without_a_pod_the_host_is_the_consumer() -> None:
     found = place(
         {},
@@ -67,7 +72,7 @@ def test_what_is_given_wins_and_without_a_pod_the_host_is_the_consumer() -> None
     [
         (
             {},
-            "where Kafka is: give bootstrap, or set SHARDHERD_KAFKA_BOOTSTRAP_SERVERS; or SHARDHERD_KINESIS_STREAM for Kinesis",
+            "or set SHARDHERD_KAFKA_BOOTSTRAP_SERVERS; for Kinesis give stream, or set SHARDHERD_KINESIS_STREAM",
         ),
         ({"group": "clicks"}, "group must be namespace/name, not 'clicks'"),
         ({"kafka": {"group.id": "clicks"}}, "option kafka.group.id has no meaning here"),
@@ -96,7 +101,7 @@ def test_in_a_pod_of_a_group_that_reads_kinesis_the_stream_is_there_in_the_place
     [
         (
             {"SHARDHERD_KINESIS_STREAM": "orders"},
-            "SHARDHERD_KINESIS_REGION is not set: .*SHARDHERD_KINESIS_STREAM names, orders",
+            "SHARDHERD_KINESIS_REGION is not set, and no region given: .*SHARDHERD_KINESIS_STREAM names, orders",
         ),
         (
             {

@@ -26,7 +26,7 @@ def stream_settings(environment: Mapping[str, str]) -> dict[str, str] | None:
         return None
     region = environment.get(REGION, "")
     if not region:
-        raise ValueError(f"{REGION} is not set: it is the region of the stream that {STREAM} names, {stream}")
+        raise ValueError(f"{REGION} is not set, and no region given: it is that of the stream that {STREAM} names, {stream}")
     return {
         "stream": stream,
         "region": region,
