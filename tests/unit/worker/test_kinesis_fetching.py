@@ -20,7 +20,7 @@ from shardherd.worker.fetched import Part, batches
 from shardherd.worker.kinesis_fetching import KinesisFetcher
 from shardherd.worker.stream import Wanted
 from tests.harness import kinesis as played
-from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
+from tests.harness.kinesis import REGION, PlayedKinesis, open_shards, put, stream
 from tests.unit.source.test_kinesis_aggregation import aggregated
 
 FIRST = "shardId-000000000000"
@@ -191,6 +191,26 @@ def test_a_shard_that_others_ask_for_too_often_holds_up_no_other(kinesis: Played
             left = {shard: each for shard, each in wanted.items() if shard not in got}
             got |= {part.shard: part for part in fetcher.fetch(left, behind=True)}
     assert {shard: values(part) for shard, part in got.items()} == {low: [[b"1"]], high: [[b"2"]]}
+
+
+def test_more_shards_than_requests_at_a_time_have_their_turns(
+    kinesis: PlayedKinesis, orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinesis_fetching, "AT_ONCE", 1)
+    monkeypatch.setattr(played, "LARGEST_ANSWER", 5)  # for one record
+    orders.update_shard_count(StreamName="orders", TargetShardCount=2, ScalingType="UNIFORM_SCALING")
+    orders.update_shard_count(StreamName="orders", TargetShardCount=4, ScalingType="UNIFORM_SCALING")
+    for quarter in range(4):
+        put(orders, "orders", [("k", b"1")] * 20, {"k": quarter * 2**126 + 1})
+    at = {ShardId(f"orders/{each}"): begin_of(kinesis, each) for each in open_shards(orders, "orders")}
+    assert len(at) == 4
+    turns: list[ShardId] = []
+    with fetching(kinesis) as fetcher:
+        while len(turns) < 16:
+            for part in fetcher.fetch({shard: Wanted(position, WHOLE) for shard, position in at.items()}, behind=True):
+                at[part.shard] = part.next
+                turns.append(part.shard)
+    assert [set(turns[begin : begin + 4]) for begin in range(0, 16, 4)] == [set(at)] * 4
 
 
 def test_an_iterator_that_has_expired_goes_on_after_the_last_record(kinesis: PlayedKinesis, orders: Any) -> None:
