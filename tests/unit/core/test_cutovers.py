@@ -522,6 +522,21 @@ def test_it_waits_for_all_that_may_have_had_its_keys_before(
     assert waiting(play) == wait
 
 
+def test_what_waits_for_all_that_may_have_had_its_keys_waits_for_all_of_them_after_another_loss() -> None:
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    play.discover(topic(3))
+    play.settle("g-0")
+    play.lose()
+    play.discover(topic(6))
+    assert [each.before for each in play.view.growths] == [2, 3]
+    play.settle("g-0")
+    play.wait(50, ("g-0",))
+    play.discover(topic(6))
+    play.lose()
+    play.discover(topic(6))
+    assert [each.before for each in play.view.growths] == [1, 2, 3]
+
+
 def test_a_stream_whose_shards_name_their_parents_has_not_grown_when_the_first_is_gone() -> None:
     """Kinesis lists a shard no more once its records are deleted."""
     play = Play(spec(1, ordered=True, growth_settle=SETTLE))

@@ -6,6 +6,7 @@ Asked by `group`; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import gcd
 
 from shardherd.core.group.notes import text
 from shardherd.core.group.records import ShardRecord
@@ -49,10 +50,13 @@ def notes(state: State, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, s
 
 
 def _grown(state: State, row: ShardRecord) -> int:
-    """How many shards its topic had before, if it waits since that grew: who loses the ownership must know that it waited."""
+    """How many shards its topic had before, if it waits since that grew: who loses the ownership must know that it waited.
+
+    Where nobody knows how many, a number of which each that it may have had is a multiple.
+    """
     if row.state is not ShardState.WAIT or not state.record.growths:
         return 0
-    return min((growth.before for growth, _ in growths.parents(state.record.growths, row.shard)), default=0)
+    return gcd(*(growth.before for growth, _ in growths.parents(state.record.growths, row.shard)))
 
 
 def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
