@@ -537,6 +537,20 @@ def test_what_waits_for_all_that_may_have_had_its_keys_waits_for_all_of_them_aft
     assert [each.before for each in play.view.growths] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "blind", "wanted"), [(3, 6, 2, [2, 3]), (5, 10, 3, [2, 5]), (10, 20, 4, [4, 5, 10]), (3, 9, 1, [1, 3])]
+)
+def test_what_cannot_be_looked_at_at_first_may_have_been_there_before(
+    before: int, after: int, blind: int, wanted: list[int]
+) -> None:
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    play.discover(topic(before))
+    play.settle("g-0")
+    play.lose()
+    play.discover([each for each in topic(after) if each.shard != f"t/{blind}"], unlooked=[str(blind)])
+    assert sorted({each.before for each in play.view.growths}) == wanted
+
+
 def test_a_stream_whose_shards_name_their_parents_has_not_grown_when_the_first_is_gone() -> None:
     """Kinesis lists a shard no more once its records are deleted."""
     play = Play(spec(1, ordered=True, growth_settle=SETTLE))

@@ -172,8 +172,11 @@ def _waited(
         before = notes[shard].grown
         if 0 < before <= number and not growths.parents(keeping, shard):
             found.setdefault(topic, set()).add(before)
+    blind: dict[str, set[int]] = {}
+    for topic, number in map(split, others):
+        blind.setdefault(topic, set()).add(number)
     for topic, there in noted.items() if first else ():
-        found[topic] = found.get(topic, set()) | _may_have_been(there, sizes[topic])
+        found[topic] = found.get(topic, set()) | _may_have_been(there, blind.get(topic, set()), sizes[topic])
     return [
         Growth(topic, number, sizes[topic], (), keeps=True)
         for topic, befores in sorted(found.items())
@@ -181,15 +184,18 @@ def _waited(
     ]
 
 
-def _may_have_been(noted: Set[int], size: int) -> set[int]:
+def _may_have_been(noted: Set[int], blind: Set[int], size: int) -> set[int]:
     """How many shards a topic may have had when those came that were never in the group; none if all were.
 
     A shard has a position from when it is in the group, and a note in it while it waits. So the first without came no sooner
     than those below it. If there were half as many or fewer, each of these has a child among those below: its note says that it
-    waits, or it waits no more, as its parent is read.
+    waits, or it waits no more, as its parent is read. Of a `blind` one that cannot be looked at nobody knows.
     """
-    missing = next(number for number in range(size + 1) if number not in noted)
-    return {number for number in range(missing // 2 + 1, missing + 1) if size % number == 0} if missing < size else set()
+    first = next(number for number in range(size + 1) if number not in noted)
+    last = next(number for number in range(size + 1) if number not in noted and number not in blind)
+    return (
+        {number for number in range(first // 2 + 1, min(last, size - 1) + 1) if size % number == 0} if first < size else set()
+    )
 
 
 def _tells_of(note: Note, info: ShardInfo) -> bool:
