@@ -13,7 +13,7 @@ from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from shardherd.spark.decode_stats import Counts, CountsParam
-from shardherd.spark.kinesis.options import reads_kinesis
+from shardherd.spark.kinesis.options import STREAM_OPTION
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.warming import start_workers
 
@@ -47,7 +47,7 @@ def register_source(spark: SparkSession, *, warm_up: bool, given: Mapping[str, s
 
 def _with(given: Mapping[str, str], options: Mapping[str, str]) -> Mapping[str, str]:
     names = {name.lower() for name in options}
-    if not given or "kafka.bootstrap.servers" in names or reads_kinesis(options):
+    if not given or "kafka.bootstrap.servers" in names or STREAM_OPTION in names:
         return options
     # What bounds a group's micro-batches has no meaning without one.
     kept = {name: value for name, value in options.items() if name.lower() != "targetbatchseconds"}

@@ -90,6 +90,28 @@ def test_no_worker_is_started(started: list[int], session: Session, warm_up: boo
     assert [source.slots for source in session.registered] == [slots]
 
 
+KAFKA = {"kafka.bootstrap.servers": "k:1", "subscribe": "clicks"}
+KINESIS = {"kinesis.stream": "orders", "kinesis.region": "eu-central-1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "found"),
+    [
+        (KAFKA, {}, KAFKA),
+        (KAFKA, {"subscribe": "views", "targetBatchSeconds": "2"}, KAFKA | {"subscribe": "views"}),
+        (KAFKA, {"Kafka.Bootstrap.Servers": "k:2"}, {"Kafka.Bootstrap.Servers": "k:2"}),
+        (KAFKA, KINESIS, KINESIS),
+        (KINESIS, {"kinesis.maxSpanPerTrigger": "5s"}, KINESIS | {"kinesis.maxSpanPerTrigger": "5s"}),
+    ],
+)
+def test_what_the_command_line_says_is_read_where_the_application_does_not_say_what(
+    given: dict[str, str], options: dict[str, str], found: dict[str, str]
+) -> None:
+    session: Any = Session()
+    register_source(session, warm_up=False, given=given)
+    assert session.registered[0](options).options == found
+
+
 def test_where_nothing_is_counted_the_reason_is_said() -> None:
     with pytest.raises(NotCountedError, match=r"call shardherd.spark.register\(spark\) first"):
         values_read(Session())  # type: ignore[arg-type]
