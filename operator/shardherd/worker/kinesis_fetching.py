@@ -62,12 +62,16 @@ REMEDY = "set fail_on_data_loss to false to go on without them, or reset the sha
 
 @dataclass(slots=True)
 class _Reading:
-    """How far one shard is read. `proven`: nothing before this place can have been missed."""
+    """How far one shard is read. `proven`: nothing before this place can have been missed.
+
+    `last` is when the last record arrived (seconds since 1970), if others followed it.
+    """
 
     at: Offset
     reader: ShardReader
     proven: bool
     wanted_at: float
+    last: float | None = None
     mean: float = 0.0
     asked_at: float = float("-inf")
     answer: Future[Answer] | None = None
@@ -192,7 +196,7 @@ class KinesisFetcher:
         return reading
 
     def _open_anew(self, reading: _Reading) -> None:
-        """Retention may delete what follows before it is asked for, and an iterator would not say so: it is proven there."""
+        """Begin where it is now: an iterator goes on behind what retention has deleted meanwhile, and does not say so."""
         listed = self._listed.get(reading.reader.shard)
         begin = 0 if listed is None else listed.begin
         reading.reader = ShardReader(self._kinesis, reading.reader.shard, of_position(reading.at, begin))
@@ -226,6 +230,10 @@ class KinesisFetcher:
         if answer.records:
             reading.mean = answer.size / len(answer.records)
         try:
+            if reading.proven and reading.last is not None and self._edge.reached(reading.last):
+                # What comes before this answer may be deleted since that one.
+                self._open_anew(reading)
+                return None
             if not reading.proven and (answer.records or answer.over):
                 self._prove(shard, at, answer.records[0] if answer.records else None)
                 reading.proven = True
@@ -233,9 +241,6 @@ class KinesisFetcher:
             records = answer.records
             if records and records[0].number < at:
                 records = [each for each in records if each.number >= at]
-            # What brings nothing new is gone on from, or a reader would be opened for ever. Where nothing follows now, what
-            # will is young.
-            near = bool(records and answer.behind) and not answer.over and self._edge.near(records[-1])
         except KinesisUnavailableError:
             # The answer is dropped, and its reader, which is beyond it: it is asked for again.
             self._readings.pop(shard, None)
@@ -245,8 +250,10 @@ class KinesisFetcher:
             next_ = end
         more = answer.over if end is None else False
         reading.at = next_
-        if near:
-            self._open_anew(reading)
+        # What brings nothing new is gone on from, or a reader would be opened for ever. Where nothing follows now, what will is
+        # young.
+        if answer.records or not answer.behind:
+            reading.last = records[-1].arrived.timestamp() if records and answer.behind else None
         return Part(
             shard,
             at,

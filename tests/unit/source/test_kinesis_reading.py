@@ -16,7 +16,7 @@ from aws_kinesis_agg.aggregator import RecordAggregator
 from botocore.stub import Stubber
 
 from shardherd.clock import boot_time
-from shardherd.source.kinesis import range_reading
+from shardherd.source.kinesis import deleted, listing, range_reading
 from shardherd.source.kinesis.client import (
     AccessKeys,
     Kinesis,
@@ -27,10 +27,10 @@ from shardherd.source.kinesis.client import (
     open_client,
     stream_argument,
 )
-from shardherd.source.kinesis.deleted import CAUGHT, DAY
+from shardherd.source.kinesis.deleted import CAUGHT, DAY, Edge
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
 from shardherd.source.kinesis.pacing import Pace, Share
-from shardherd.source.kinesis.range_reading import read_ranges
+from shardherd.source.kinesis.range_reading import RangeReading, read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import KEPT, Bounds, Found, Search
 from shardherd.source.kinesis.shard_reader import BEGINNING, NumberError, ShardGoneError, ShardReader, ThrottledError, after, at
@@ -692,6 +692,15 @@ def test_a_range_whose_first_records_were_deleted_is_an_error(
     assert "going on without them" in caplog.text
 
 
+class Late:
+    """The time of day, which goes on at once for who waits long between two answers."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.seconds
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 def test_records_in_a_range_that_retention_deletes_just_before_they_are_read_are_an_error(
     grouped: bool,
@@ -705,18 +714,60 @@ def test_records_in_a_range_that_retention_deletes_just_before_they_are_read_are
     monkeypatch.setattr(played, "LARGEST_ANSWER", 5)  # for one record
     write(orders, *"abxyc")
     kinesis.age("orders", SHARD, lambda _: 23 * 3600.0)
-    numbers = kinesis.numbers("orders", SHARD)
+    numbers, late = kinesis.numbers("orders", SHARD), Late()
     wanted = ShardRecords(SHARD, numbers[0], numbers[-1] + 1, begin=only(reading).begin if grouped else None)
-    assert (values(reading, wanted), caplog.records) == (list("abxyc"), [])
-    ended, warned = (read_ranges(reading, pace(), [wanted], ("value",), fail_on_data_loss=fail) for fail in (True, False))
+    ended, warned = (
+        RangeReading(reading, pace(), [wanted], fail_on_data_loss=fail, clock=late).records() for fail in (True, False)
+    )
     for each in (ended, warned):
-        assert [next(each)["value"].to_pylist() for _ in range(2)] == [[b"a"], [b"b"]]
+        assert [[record.data for record in next(each)[1]] for _ in range(2)] == [[b"a"], [b"b"]]
     kinesis.trim("orders", SHARD, numbers[-1])
+    late.seconds = 3600.0
     lost = f"shard orders/{SHARD}: records from {numbers[1] + 1} up to {numbers[-1]} are lost"
     with pytest.raises(RecordsLostError, match=f"{lost}.*, or {'reset the shard' if grouped else 'begin anew'}"):
         next(ended)
-    assert values_of(warned) == ["c"]
+    assert [record.data for _, records in warned for record in records] == [b"c"]
     assert lost in caplog.text
+
+
+def test_so_are_they_where_the_shard_is_closed_and_none_is_left(
+    kinesis: PlayedKinesis, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(played, "LARGEST_ANSWER", 5)
+    write(orders, *"abxyc")
+    kinesis.age("orders", SHARD, lambda _: 23 * 3600.0)
+    numbers, late = kinesis.numbers("orders", SHARD), Late()
+    found = RangeReading(reading, pace(), [ShardRecords(SHARD, numbers[0], numbers[-1] + 1)], clock=late).records()
+    assert [record.data for record in next(found)[1]] == [b"a"]
+    orders.split_shard(StreamName="orders", ShardToSplit=SHARD, NewStartingHashKey=str(2**127))
+    kinesis.trim("orders", SHARD, numbers[-1] + 1)
+    late.seconds = 3600.0
+    with pytest.raises(RecordsLostError, match=f"the records from {numbers[0] + 1} up to {numbers[-1] + 1} are lost"):
+        next(found)
+
+
+def test_where_nothing_is_deleted_a_range_that_is_that_far_behind_is_read_like_others_and_retention_asked_for_once(
+    kinesis: PlayedKinesis,
+    orders: Any,
+    reading: Kinesis,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(played, "LARGEST_ANSWER", 5)
+    asked: list[Kinesis] = []
+
+    def describe(kinesis: Kinesis) -> Stream:
+        asked.append(kinesis)
+        return listing.describe(kinesis)
+
+    monkeypatch.setattr(deleted, "describe", describe)
+    write(orders, *"abcdef")
+    kinesis.age("orders", SHARD, lambda _: 24 * 3600.0)
+    numbers, edge = kinesis.numbers("orders", SHARD), Edge(reading)
+    for begin in (None, only(reading).begin):
+        wanted = ShardRecords(SHARD, numbers[0], numbers[-1] + 1, begin=begin)
+        assert values(reading, wanted, edge=edge) == list("abcdef")
+    assert (caplog.records, asked) == ([], [reading])
 
 
 def test_a_first_record_that_kinesis_no_longer_knows_loses_no_others(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,9 +38,9 @@ def orders(kinesis: PlayedKinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 @contextmanager
-def fetching(service: PlayedKinesis, *, fail: bool = True) -> Iterator[KinesisFetcher]:
+def fetching(service: PlayedKinesis, *, fail: bool = True, clock: Callable[[], float] = time.time) -> Iterator[KinesisFetcher]:
     access = StreamAccess("orders", REGION, service.url)
-    fetcher = KinesisFetcher(Kinesis(access, client=service.client), fail_on_data_loss=fail)
+    fetcher = KinesisFetcher(Kinesis(access, client=service.client), fail_on_data_loss=fail, clock=clock)
     try:
         yield fetcher
     finally:
@@ -277,9 +278,11 @@ def test_records_that_retention_deletes_just_before_they_are_read_are_an_error_t
     write(orders, "a", "lost", "left")
     kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
     first, _, left = kinesis.numbers("orders", FIRST)
-    with fetching(kinesis) as fetcher:
+    late = 0.0
+    with fetching(kinesis, clock=lambda: time.time() + late) as fetcher:
         assert values(fetch(fetcher, begin_of(kinesis))) == [[b"a"]]
         kinesis.trim("orders", FIRST, left)
+        late = 3600.0
         with pytest.raises(RecordsLostError, match=f"shard {A}: records from {first + 1} up to {left} are lost.*for 24 h"):
             fetch(fetcher, first + 1)
 
@@ -288,7 +291,7 @@ def test_where_nothing_is_deleted_a_shard_that_is_that_far_behind_is_read_like_o
     kinesis: PlayedKinesis, orders: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(orders, *"abcdef")
-    kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
+    kinesis.age("orders", FIRST, lambda _: 24 * 3600.0)
     position, read = begin_of(kinesis), list[bytes | None]()
     with fetching(kinesis) as fetcher:
         while len(read) < 6:
@@ -304,7 +307,7 @@ def test_nor_does_it_stand_still_where_an_answer_has_room_for_one_record(
     """The record before the position is all that the first answer there has."""
     monkeypatch.setattr(played, "LARGEST_ANSWER", 5)
     write(orders, *"abcd")
-    kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
+    kinesis.age("orders", FIRST, lambda _: 24 * 3600.0)
     position, read = kinesis.numbers("orders", FIRST)[0] + 1, list[bytes | None]()
     with fetching(kinesis) as fetcher:
         while len(read) < 3:
@@ -319,7 +322,7 @@ def test_a_quiet_shard_with_an_old_record_is_looked_at_as_often_as_others(
 ) -> None:
     monkeypatch.setattr(kinesis_fetching, "LOOK_INTERVAL", 1.0)
     write(orders, "read")
-    kinesis.age("orders", FIRST, lambda _: 23 * 3600.0)
+    kinesis.age("orders", FIRST, lambda _: 24 * 3600.0)
     position, begun = kinesis.numbers("orders", FIRST)[0] + 1, boot_time()
     kinesis.played.calls.clear()
     with fetching(kinesis) as fetcher:

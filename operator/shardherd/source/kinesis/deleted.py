@@ -7,15 +7,20 @@ position is read again as the proof that nothing between is missing. Whether a l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis
 from shardherd.source.kinesis.listing import describe
 from shardherd.source.kinesis.shard_reader import Record
 
 CAUGHT = 0.9
 """How much of the stream's retention the oldest record left has to be behind, for those before it to be taken as deleted."""
+
+MARGIN = 300.0
+"""Seconds before retention deletes a record from which on it is taken to have: clocks differ."""
 
 DAY = 24 * 3600.0
 """Seconds: no stream keeps records for less."""
@@ -35,27 +40,27 @@ def may_be_caught_up(arrived: float, now: float) -> bool:
 
 
 class Edge:
-    """Whether retention may delete what comes after a record before that is read. `now` is monotonic, `clock` the time of day.
+    """Whether retention may have deleted what comes after a record. `now` is monotonic, `clock` the time of day; in seconds.
 
     Whoever is so far behind must prove at each place that nothing is missing: an iterator goes on behind what is deleted, and
-    does not say so.
+    does not say so. Threads may share it: both may ask for the retention then.
     """
 
-    def __init__(self, kinesis: Kinesis, now: Callable[[], float], clock: Callable[[], float]) -> None:
+    def __init__(self, kinesis: Kinesis, now: Callable[[], float] = boot_time, clock: Callable[[], float] = time.time) -> None:
         self._kinesis = kinesis
         self._now = now
         self._clock = clock
         self._retention = DAY
         self._asked_at = float("-inf")
 
-    def near(self, record: Record) -> bool:
-        """Raises KinesisUnavailableError, KinesisRefusedError."""
-        arrived, wall = record.arrived.timestamp(), self._clock()
-        if not may_be_caught_up(arrived, wall):
+    def reached(self, arrived: float) -> bool:
+        """For a record that arrived then. Raises KinesisUnavailableError, KinesisRefusedError."""
+        age = self._clock() - arrived + MARGIN
+        if age < DAY:
             return False
         if self._now() - self._asked_at >= RETENTION_LASTS:
             self._retention, self._asked_at = describe(self._kinesis).retention, self._now()
-        return caught_up(arrived, self._retention, wall)
+        return age >= self._retention
 
 
 class Gap(NamedTuple):

@@ -50,12 +50,16 @@ Typed = Callable[[pa.RecordBatch, Sequence[Record]], pa.RecordBatch]
 
 @dataclass(slots=True)
 class _Reading:
-    """How far one range is read: all below `at`. `begun`: nothing before that can have been missed."""
+    """How far one range is read: all below `at`. `begun`: nothing before that can have been missed.
+
+    `last` is when the last record arrived (seconds since 1970), if others followed it.
+    """
 
     wanted: ShardRecords
     reader: ShardReader
     at: int
     begun: bool = False
+    last: float | None = None
     empty_since: float | None = None
 
 
@@ -63,7 +67,8 @@ class RangeReading:
     """The ranges of one task. `now` is monotonic seconds, `clock` the time of day.
 
     With `pays` a shard is first asked for after the wait of its range, and it ends only when each shard may be asked again: who
-    has read it before, and who reads it next, may be on other machines, and know nothing of what this one asks.
+    has read it before, and who reads it next, may be on other machines, and know nothing of what this one asks. `edge` may be
+    shared by who reads the same stream.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class RangeReading:
         *,
         fail_on_data_loss: bool = True,
         pays: bool = False,
+        edge: Edge | None = None,
         now: Callable[[], float] = boot_time,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -83,7 +89,7 @@ class RangeReading:
         self._pays = pays
         self._now = now
         self._clock = clock
-        self._edge = Edge(kinesis, now, clock)
+        self._edge = edge or Edge(kinesis, now, clock)
         self._left = {
             each.shard: _Reading(each, ShardReader(kinesis, each.shard, _starts(each)), each.first, begun=_is_begin(each))
             for each in ranges
@@ -157,10 +163,12 @@ class RangeReading:
         try:
             answer = future.result()
         except ShardGoneError as error:
-            self._lost(reading, first, str(error))
+            self._lost(reading, stop, str(error))
             del self._left[shard]
             return []
         self._pace.answered(shard, answer.size, len(answer.records))
+        if self._may_follow_a_gap(reading):
+            return []
         proves = reading.wanted.begin is not None or reading.at > first
         if answer.records:
             reading.empty_since = None
@@ -176,7 +184,7 @@ class RangeReading:
             records = [each for each in records if reading.at <= each.number < stop]
         if answer.over or (answer.records and answer.records[-1].number >= stop - 1):
             if answer.over and not reading.begun:
-                if proves:
+                if proves and reading.at == first:
                     self._prove(reading, None)
                 else:
                     self._lost(reading, stop, "retention deleted them")
@@ -187,20 +195,22 @@ class RangeReading:
             elif self._now() - reading.empty_since >= LOSS_GRACE:
                 self._lost(reading, stop, "the shard has nothing from there on: retention deleted them")
                 del self._left[shard]
-        elif records:
-            self._go_on(reading, records[-1])
+        elif answer.records:
+            # An answer with nothing new is gone on from, or the range would begin anew for ever.
+            reading.last = records[-1].arrived.timestamp() if records and answer.behind else None
+            reading.at = records[-1].number + 1 if records else reading.at
         return records
 
-    def _go_on(self, reading: _Reading, last: Record) -> None:
-        """Behind this record, which is the last so far. Retention may delete what follows before it is asked for."""
+    def _may_follow_a_gap(self, reading: _Reading) -> bool:
+        """Whether retention may have deleted what followed the last record before this answer, which then is not used."""
         try:
-            near = self._edge.near(last)
+            gap = reading.begun and reading.last is not None and self._edge.reached(reading.last)
         except KinesisUnavailableError:
             self._begin_again(reading)
             raise
-        reading.at = last.number + 1
-        if near:
+        if gap:
             self._begin_again(reading)
+        return gap
 
     def _begin_again(self, reading: _Reading) -> None:
         """Read anew from as far as it is read: an answer was dropped, or what comes next has to be proven."""
@@ -225,8 +235,8 @@ class RangeReading:
             log.warning("%s", gap.what)
 
     def _lost(self, reading: _Reading, up_to: int, why: str) -> None:
-        shard, first, stop, *_ = reading.wanted
-        what = f"shard {self._name(shard)}: the records from {first} up to {min(up_to, stop)} are lost; {why}"
+        shard, _, stop, *_ = reading.wanted
+        what = f"shard {self._name(shard)}: the records from {reading.at} up to {min(up_to, stop)} are lost; {why}"
         if self._fail:
             raise RecordsLostError(f"{what}; {REMEDY if reading.wanted.begin is None else REMEDY_IN_GROUP}")
         log.warning("%s; going on without them, as failOnDataLoss is false", what)
@@ -252,10 +262,11 @@ def read_ranges(
     *,
     fail_on_data_loss: bool = True,
     pays: bool = False,
+    edge: Edge | None = None,
     typed: Typed | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order. Raises as `RangeReading.records`."""
-    reading = RangeReading(kinesis, pace, ranges, fail_on_data_loss=fail_on_data_loss, pays=pays)
+    reading = RangeReading(kinesis, pace, ranges, fail_on_data_loss=fail_on_data_loss, pays=pays, edge=edge)
     for wanted, records in reading.records():
         name = f"{kinesis.access.name}/{wanted.shard}"
         rows = rows_of(records, wanted.hashes, name)

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from shardherd.source.kinesis.client import Kinesis
+from shardherd.source.kinesis.deleted import Edge
 from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.source.values.value_format import RAW, ValueFormat
@@ -87,14 +88,15 @@ def slices(ranges: Sequence[ShardRecords], slots: int | None) -> list[InputParti
     return [KinesisSlice(tuple(ranges[at::count])) for at in range(count)]
 
 
-_open: dict[tuple[int, str, str, str, str, Share], tuple[Kinesis, Pace]] = {}
+_open: dict[tuple[int, str, str, str, str, Share], tuple[Kinesis, Pace, Edge]] = {}
 
 
-def _service(settings: KinesisSettings) -> tuple[Kinesis, Pace]:
-    """This process's client of the stream, and the account of its shards. A forked process has its own client."""
+def _service(settings: KinesisSettings) -> tuple[Kinesis, Pace, Edge]:
+    """This process's client of the stream, the account of its shards, its retention. A forked process has its own client."""
     key = (os.getpid(), settings.stream, settings.region, settings.endpoint, settings.credentials, settings.of_tasks)
     if key not in _open:
-        _open[key] = (Kinesis(settings.access), settings.pace())
+        kinesis = Kinesis(settings.access)
+        _open[key] = (kinesis, settings.pace(), Edge(kinesis))
     return _open[key]
 
 
@@ -111,7 +113,7 @@ def read_slice(
 
     if not isinstance(partition, KinesisSlice):  # Spark's own, for a batch without a task
         return iter(())
-    kinesis, pace = _service(settings)
+    kinesis, pace, edge = _service(settings)
     names = wanted.names
     decoded = wanted.values.kind != RAW and "value" in names
     typed = _typed(wanted.values) if decoded else None
@@ -122,6 +124,7 @@ def read_slice(
         names,
         fail_on_data_loss=settings.fail_on_data_loss,
         pays=in_executor(),
+        edge=edge,
         typed=typed,
     )
     if wanted.not_null:
