@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from deltalake import DeltaTable
 
 from shardherd.core.model.nouns import ShardState
 from tests.harness.kinesis import PlayedKinesis, open_shards, put, stream, update_count
 from tests.harness.kinesis_group import KinesisGroup
+from tests.harness.long import long
 from tests.integration.spark.drivers import START, Driver, Site
+from tests.integration.spark.test_executors import CONF as EXECUTOR
+from tests.integration.spark.test_executors import executors
 
 LOW, HIGH = "orders/shardId-000000000000", "orders/shardId-000000000001"
 HASHES = {"low": 0, "high": 2**128 - 1}
@@ -140,3 +144,26 @@ def test_a_delta_table_has_each_record_once_although_its_writer_is_killed_and_th
         batches = {shard: [at for at, ranges in enumerate(told) if shard in ranges] for shard in (parent, child)}
         assert max(batches[parent]) < min(batches[child]), f"{child} is read after {parent}: {told}"
     assert second.terminate() == 0
+
+
+@long
+def test_an_executor_on_another_machine_and_the_driver_keep_to_the_limits_of_a_shard_together(
+    site: Site, group: KinesisGroup, kinesis: PlayedKinesis, orders: Any
+) -> None:
+    """It does not see what the driver notes in its folder for temporary files. More is written than both may read at once."""
+    elsewhere = site.folder / "elsewhere"
+    elsewhere.mkdir()
+    pod = {"spark.executorEnv.SPARK_EXECUTOR_ID": "1", "spark.executorEnv.TMPDIR": str(elsewhere)}
+    home = str(Path(pyspark.__file__).parent)
+    group.grant("played-0", LOW, HIGH)
+    driver = start(site, group, SHARDHERD_SPARK_CONF=json.dumps(EXECUTOR | pod), SPARK_HOME=home)
+    site.wait_until(lambda: bool(executors(driver)), "it has an executor", START)
+    kinesis.played.limits = True
+    for turn in range(4):
+        numbers = range(400 * turn, 400 * (turn + 1))
+        put(orders, "orders", [(key, str(number).rjust(4000).encode()) for number in numbers for key in HASHES], HASHES)
+        wanted = each(0, numbers.stop, LOW, HIGH)
+        site.wait_until(lambda wanted=wanted: read(site).total() >= wanted.total(), f"turn {turn} is read", START)  # type: ignore[misc]
+    assert (read(site), kinesis.played.calls["throttled"]) == (wanted, 0)
+    assert list(elsewhere.rglob("shardherd-kinesis-*")), "the tasks have run there"
+    assert driver.terminate() == 0
