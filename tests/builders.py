@@ -200,9 +200,11 @@ class Play:
         self.ask(CheckpointsFailed(frozenset(offsets)))
 
     def discover(self, infos: Sequence[ShardInfo], unlooked: Iterable[str] = (), kept_out: Iterable[str] = ()) -> Decision:
-        unread = [shard for shard in self.group.unread(infos) if shard in self.log]
-        notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
         there, out = frozenset(shards(*unlooked)), frozenset(shards(*kept_out))
+        fresh = self.group.unread(infos)
+        unread = [shard for shard in fresh if shard in self.log]
+        noted = (*unread, *there) if fresh else ()
+        notes = {shard: self.noted[shard] for shard in noted if shard in self.noted}
         changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos), out)
         durable = {shard: self.log[shard] for shard in unread}
         decision = self.ask(ShardsDiscovered(tuple(infos), durable, notes, self.copies, there, out))

@@ -19,8 +19,8 @@ SCHEDULES = 2000 if LONG else 25
 FAILED = (45612531, 770000795)
 """Seeds of schedules that once read a key out of order."""
 
-SEARCHED = 100
-"""Each planted bug shows within a tenth of these."""
+SEARCHED = 500
+"""Each planted bug shows within a third of these."""
 
 
 def test_each_key_is_read_in_order_and_to_its_end() -> None:

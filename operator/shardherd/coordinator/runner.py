@@ -306,7 +306,8 @@ class GroupRunner:
         found, (shards, kept_out) = len(looked.shards), self._size_limit.sift(looked.shards, group.unadmitted)
         unread = group.unread(shards)
         durable = await committer.read(unread)
-        notes = await committer.notes(unread)
+        # What cannot be looked at may have been in the group before its ownership was lost.
+        notes = await committer.notes((*unread, *looked.unlooked)) if unread else {}
         self._set_restrictions(replace(self._restrictions, source_error="", missing=looked.missing, unlooked=looked.unlooked))
         # A first look that shows nothing would be the first one all the same.
         if (shards or not found) and (unread or group.changed_by(shards, kept_out)):

@@ -538,17 +538,41 @@ def test_what_waits_for_all_that_may_have_had_its_keys_waits_for_all_of_them_aft
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "blind", "wanted"), [(3, 6, 2, [2, 3]), (5, 10, 3, [2, 5]), (10, 20, 4, [4, 5, 10]), (3, 9, 1, [1, 3])]
+    ("before", "after", "blind", "wanted"),
+    [
+        (3, 6, (2,), [2, 3]),
+        (5, 10, (3,), [5]),
+        (10, 20, (4,), [10]),
+        (3, 9, (1,), [3]),
+        (1, 2, (0,), [1]),
+        (3, 6, (0, 1, 2), [2, 3]),
+    ],
 )
-def test_what_cannot_be_looked_at_at_first_may_have_been_there_before(
-    before: int, after: int, blind: int, wanted: list[int]
+def test_what_cannot_be_looked_at_at_first_was_there_before_if_its_position_says_so(
+    before: int, after: int, blind: tuple[int, ...], wanted: list[int]
 ) -> None:
     play = Play(spec(1, ordered=True, growth_settle=SETTLE))
     play.discover(topic(before))
     play.settle("g-0")
     play.lose()
-    play.discover([each for each in topic(after) if each.shard != f"t/{blind}"], unlooked=[str(blind)])
+    out = list(map(str, blind))
+    play.discover([each for each in topic(after) if each.shard not in shards(*out)], unlooked=out)
     assert sorted({each.before for each in play.view.growths}) == wanted
+
+
+def test_what_stays_out_for_want_of_room_after_a_loss_may_have_been_there_before() -> None:
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    play.discover(topic(3))
+    play.settle("g-0")
+    play.lose()
+    play.discover([each for each in topic(6) if each.shard != "t/2"], kept_out=["2"])
+    assert [each.before for each in play.view.growths] == [2, 3]
+
+
+def test_a_new_group_waits_for_nothing_though_a_partition_cannot_be_looked_at() -> None:
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    play.discover(topic(4)[1:], unlooked=["0"])
+    assert (play.view.growths, waiting(play)) == ((), "")
 
 
 def test_a_stream_whose_shards_name_their_parents_has_not_grown_when_the_first_is_gone() -> None:

@@ -53,7 +53,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     unknown_before = unlooked_before | state.clocks.kept_out
     state.put_clocks(seen=True, unlooked=unlooked, kept_out=request.kept_out)
     fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
-    notes = of_group(state.record.uid, request.notes)
+    # Of a shard that the group has, and that cannot be looked at now, they tell nothing.
+    notes = {shard: note for shard, note in of_group(state.record.uid, request.notes).items() if shard not in state.shards}
     waited = growth.note(state, request, fresh, notes, now)
     first = not state.record.discovered
     if first:

@@ -28,7 +28,7 @@ from shardherd.core.model.wording import some, verb
 def note(state: State, request: ShardsDiscovered, fresh: list[ShardId], notes: Mapping[ShardId, Note], now: float) -> bool:
     """The source was looked at: note what grew, forget what is read. Whether shards may wait for less than before.
 
-    `notes` are this group's own, of fresh shards: one that waited when the ownership was lost waits again.
+    `notes` are this group's own, of shards that it does not have: one that waited when the ownership was lost waits again.
     """
     if not state.spec.settings.ordered:
         cutovers.put(state, ())
@@ -110,7 +110,7 @@ def _grown(
     infos = state.infos
     lost: list[Growth] = []
     # A topic that was made anew since has nothing of what they tell of.
-    notes = {shard: each for shard, each in notes.items() if shard in infos and _tells_of(each, infos[shard])}
+    notes = {shard: each for shard, each in notes.items() if shard not in infos or _tells_of(each, infos[shard])}
     kept = _waited(state, fresh, others, keeping, notes, first=first)
     if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
         return grown(state.shards, fresh, infos), []
@@ -166,14 +166,15 @@ def _waited(
     noted: dict[str, set[int]] = {}
     found: dict[str, set[int]] = {}
     with_parents = _with_parents(state)
-    for shard in (each for each in fresh if each in notes and split(each)[0] not in with_parents):
+    new = (*fresh, *(each for each in others if each not in state.shards))
+    for shard in (each for each in new if each in notes and split(each)[0] not in with_parents):
         topic, number = split(shard)
         noted.setdefault(topic, set()).add(number)
         before = notes[shard].grown
         if 0 < before <= number and not growths.parents(keeping, shard):
             found.setdefault(topic, set()).add(before)
     blind: dict[str, set[int]] = {}
-    for topic, number in map(split, others):
+    for topic, number in map(split, (each for each in others if each not in notes)):
         blind.setdefault(topic, set()).add(number)
     for topic, there in noted.items() if first else ():
         found[topic] = found.get(topic, set()) | _may_have_been(there, blind.get(topic, set()), sizes[topic])

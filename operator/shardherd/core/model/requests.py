@@ -62,9 +62,10 @@ class ShardsDiscovered:
     """All shards of the source as it showed them now.
 
     `durable` holds the durable positions, as far as there are any, of the shards that `Group.unread` names, and `notes` what
-    was noted with them. `read` are those that it named, None if all of `shards` were read. `copies` are earlier positions, for
-    a group of which nothing is stored. `unlooked` are shards that are there, and of which nobody can say now how far they
-    reach. `kept_out` are there, too, and must stay out of the group until there is room for them.
+    was noted with them, and with those that are `unlooked`. `read` are those that it named, None if all of `shards` were read.
+    `copies` are earlier positions, for a group of which nothing is stored. `unlooked` are shards that are there, and of which
+    nobody can say now how far they reach. `kept_out` are there, too, and must stay out of the group until there is room for
+    them.
     """
 
     shards: tuple[ShardInfo, ...]
