@@ -60,11 +60,15 @@ FIRST_LIMIT = 1000
 REMEDY = "set fail_on_data_loss to false to go on without them, or reset the shard"
 
 
+_Asked = Future[tuple[Answer, float]]
+"""Of an answer, and of the time of day when it came."""
+
+
 @dataclass(slots=True)
 class _Reading:
     """How far one shard is read. `proven`: nothing before this place can have been missed.
 
-    `last` is when the last record arrived (seconds since 1970), if others followed it.
+    `last` is when the last record arrived, if others followed it, and `seen` when it was seen (seconds since 1970).
     """
 
     at: Offset
@@ -72,9 +76,10 @@ class _Reading:
     proven: bool
     wanted_at: float
     last: float | None = None
+    seen: float = 0.0
     mean: float = 0.0
     asked_at: float = float("-inf")
-    answer: Future[Answer] | None = None
+    answer: _Asked | None = None
 
 
 class KinesisFetcher:
@@ -143,9 +148,9 @@ class KinesisFetcher:
 
     # --- asking ----------------------------------------------------------------------------------------------------------
 
-    def _submit(self, wanted: Mapping[ShardId, Wanted], behind: bool) -> tuple[dict[ShardId, Future[Answer]], float | None]:
+    def _submit(self, wanted: Mapping[ShardId, Wanted], behind: bool) -> tuple[dict[ShardId, _Asked], float | None]:
         """Ask for every shard that may be asked for by now; what is under way, and in how many seconds the next one may be."""
-        under_way: dict[ShardId, Future[Answer]] = {}
+        under_way: dict[ShardId, _Asked] = {}
         ready: list[tuple[float, ShardId]] = []
         now = self._now()
         for shard in [each for each, reading in self._readings.items() if now - reading.wanted_at > FORGOTTEN_AFTER]:
@@ -171,10 +176,14 @@ class KinesisFetcher:
             # The record before the position comes first where it is the proof.
             least = 1 if reading.proven else 2
             limit = FIRST_LIMIT if not reading.mean else max(least, int(wanted[shard].most / reading.mean))
-            reading.answer = under_way[shard] = self._pools[behind].submit(reading.reader.read, min(MOST_RECORDS, limit))
+            reading.answer = under_way[shard] = self._pools[behind].submit(self._read, reading.reader, min(MOST_RECORDS, limit))
         return under_way, None
 
-    def _awaited(self, asked: Mapping[ShardId, Future[Answer]], pause: float) -> list[ShardId]:
+    def _read(self, reader: ShardReader, limit: int) -> tuple[Answer, float]:
+        """An answer may wait long until it is taken: what it proves, it proves of when it came."""
+        return reader.read(limit), self._clock()
+
+    def _awaited(self, asked: Mapping[ShardId, _Asked], pause: float) -> list[ShardId]:
         if not asked:
             time.sleep(pause)
             return []
@@ -216,7 +225,7 @@ class KinesisFetcher:
             return None  # a call beside this one has it, at another position
         asked, reading.answer, name, at = reading.answer, None, reading.reader.shard, reading.at
         try:
-            answer = asked.result()
+            answer, answered = asked.result()
         except NumberError:
             # The last record that was read is gone, and its iterator had expired: the position is looked for anew.
             del self._readings[shard]
@@ -230,7 +239,7 @@ class KinesisFetcher:
         if answer.records:
             reading.mean = answer.size / len(answer.records)
         try:
-            if reading.proven and reading.last is not None and self._edge.reached(reading.last):
+            if reading.proven and reading.last is not None and self._edge.passed(reading.last, reading.seen, answered):
                 # What comes before this answer may be deleted since that one.
                 self._open_anew(reading)
                 return None
@@ -250,10 +259,15 @@ class KinesisFetcher:
             next_ = end
         more = answer.over if end is None else False
         reading.at = next_
-        # What brings nothing new is gone on from, or a reader would be opened for ever. Where nothing follows now, what will is
-        # young.
-        if answer.records or not answer.behind:
-            reading.last = records[-1].arrived.timestamp() if records and answer.behind else None
+        if answer.records:
+            reading.seen = answered
+        if answer.over or not answer.behind:
+            reading.last = None  # nothing follows, or what will is young
+        elif records:
+            # Only after new ones: a reader would be opened for ever where an answer has room for one record.
+            reading.last = records[-1].arrived.timestamp()
+            if self._edge.ahead(reading.last):
+                self._open_anew(reading)
         return Part(
             shard,
             at,

@@ -730,6 +730,33 @@ def test_records_in_a_range_that_retention_deletes_just_before_they_are_read_are
     assert lost in caplog.text
 
 
+def test_an_answer_may_follow_a_gap_where_retention_has_come_since_the_record_before_it_was_seen(
+    kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+) -> None:
+    now = 10 * DAY
+    edge = Edge(reading, clock=lambda: now)
+    assert [edge.passed(now - DAY, now - seen, now) for seen in (deleted.GRACE - 1, deleted.GRACE)] == [False, True]
+    assert [edge.passed(now - age, now - 60.0, now) for age in (DAY - deleted.MARGIN - 1, DAY - deleted.MARGIN)] == [
+        False,
+        True,
+    ]
+    assert [edge.ahead(now - age) for age in (DAY - deleted.AHEAD - 1, DAY - deleted.AHEAD)] == [False, True]
+
+
+def test_a_range_goes_on_where_kinesis_takes_the_last_record_for_none_any_more(
+    kinesis: PlayedKinesis, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(played, "LARGEST_ANSWER", 5)
+    write(orders, *"ab")
+    numbers = kinesis.numbers("orders", SHARD)
+    found = RangeReading(reading, pace(), [ShardRecords(SHARD, numbers[0], numbers[-1] + 1)]).records()
+    assert [record.data for record in next(found)[1]] == [b"a"]
+    kinesis.played.refusals = [("ExpiredIteratorException", "Iterator expired")]
+    kinesis.played.refusals += [("InvalidArgumentException", "StartingSequenceNumber is invalid")]
+    assert [record.data for _, records in found for record in records] == [b"b"]
+    assert kinesis.played.refusals == []
+
+
 def test_so_are_they_where_the_shard_is_closed_and_none_is_left(
     kinesis: PlayedKinesis, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,15 +12,21 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shardherd.clock import boot_time
-from shardherd.source.kinesis.client import Kinesis
+from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.listing import describe
 from shardherd.source.kinesis.shard_reader import Record
 
 CAUGHT = 0.9
 """How much of the stream's retention the oldest record left has to be behind, for those before it to be taken as deleted."""
 
-MARGIN = 300.0
+MARGIN = 60.0
 """Seconds before retention deletes a record from which on it is taken to have: clocks differ."""
+
+AHEAD = 600.0
+"""Seconds before that from which on each place is proven without waiting for whether it has to be."""
+
+GRACE = 10.0
+"""Seconds after a record was seen for which what follows it is taken to be there: an answer may have room for that one only."""
 
 DAY = 24 * 3600.0
 """Seconds: no stream keeps records for less."""
@@ -53,9 +59,22 @@ class Edge:
         self._retention = DAY
         self._asked_at = float("-inf")
 
-    def reached(self, arrived: float) -> bool:
-        """For a record that arrived then. Raises KinesisUnavailableError, KinesisRefusedError."""
-        age = self._clock() - arrived + MARGIN
+    def passed(self, arrived: float, seen: float, answered: float) -> bool:
+        """For a record that arrived and was seen then, and an answer that came then: whether it may follow a gap.
+
+        Raises KinesisUnavailableError, KinesisRefusedError.
+        """
+        return answered - seen >= GRACE and self._within(MARGIN, answered - arrived)
+
+    def ahead(self, arrived: float) -> bool:
+        """Whether the next answer must prove that it follows a record that arrived then. True where nobody can be asked."""
+        try:
+            return self._within(AHEAD, self._clock() - arrived)
+        except KinesisUnavailableError:
+            return True
+
+    def _within(self, margin: float, age: float) -> bool:
+        age += margin
         if age < DAY:
             return False
         if self._now() - self._asked_at >= RETENTION_LASTS:

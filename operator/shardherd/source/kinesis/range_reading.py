@@ -25,6 +25,7 @@ from shardherd.source.kinesis.shard_reader import (
     BEGINNING,
     MOST_RECORDS,
     Answer,
+    NumberError,
     Record,
     ShardGoneError,
     ShardReader,
@@ -48,11 +49,15 @@ Typed = Callable[[pa.RecordBatch, Sequence[Record]], pa.RecordBatch]
 """What becomes of a batch before it is handed out."""
 
 
+_Timed = tuple[Answer, float]
+"""An answer, and the time of day when it came."""
+
+
 @dataclass(slots=True)
 class _Reading:
     """How far one range is read: all below `at`. `begun`: nothing before that can have been missed.
 
-    `last` is when the last record arrived (seconds since 1970), if others followed it.
+    `last` is when the last record arrived, if others followed it, and `seen` when it was seen (seconds since 1970).
     """
 
     wanted: ShardRecords
@@ -60,6 +65,7 @@ class _Reading:
     at: int
     begun: bool = False
     last: float | None = None
+    seen: float = 0.0
     empty_since: float | None = None
 
 
@@ -103,7 +109,7 @@ class RangeReading:
         """All records, those of a shard in order. Raises RecordsLostError, KinesisUnavailableError, KinesisRefusedError."""
         progress_at = self._now()
         trouble: Exception | None = None
-        asked: dict[Future[Answer], str] = {}
+        asked: dict[Future[_Timed], str] = {}
         shards = list(self._left)
         pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, max(1, len(self._left))), thread_name_prefix="kinesis")
         try:
@@ -134,7 +140,7 @@ class RangeReading:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _submit(self, pool: ThreadPoolExecutor, asked: dict[Future[Answer], str]) -> None:
+    def _submit(self, pool: ThreadPoolExecutor, asked: dict[Future[_Timed], str]) -> None:
         """Ask for every shard that may be asked for by now, the one that has waited longest first."""
         idle = self._left.keys() - set(asked.values())
         while idle and len(asked) < AT_ONCE:
@@ -145,9 +151,14 @@ class RangeReading:
             self._pace.asked(shard, self._now())
             # The record before a place comes first where it is the proof.
             least = 1 if self._left[shard].begun else 2
-            asked[pool.submit(self._left[shard].reader.read, min(MOST_RECORDS, max(least, self._pace.most(shard))))] = shard
+            limit = min(MOST_RECORDS, max(least, self._pace.most(shard)))
+            asked[pool.submit(self._read, self._left[shard].reader, limit)] = shard
 
-    def _await(self, asked: dict[Future[Answer], str]) -> set[Future[Answer]]:
+    def _read(self, reader: ShardReader, limit: int) -> _Timed:
+        """An answer may wait long until it is taken: what it proves, it proves of when it came."""
+        return reader.read(limit), self._clock()
+
+    def _await(self, asked: dict[Future[_Timed], str]) -> set[Future[_Timed]]:
         idle = self._left.keys() - set(asked.values())
         pause = None
         if idle and len(asked) < AT_ONCE:
@@ -157,17 +168,21 @@ class RangeReading:
             return set()
         return wait(asked, pause, FIRST_COMPLETED).done
 
-    def _taken(self, reading: _Reading, future: Future[Answer]) -> list[Record]:
+    def _taken(self, reading: _Reading, future: Future[_Timed]) -> list[Record]:
         """The records of an answer that are of the range; a range that is read is not left."""
         shard, first, stop, *_ = reading.wanted
         try:
-            answer = future.result()
+            answer, answered = future.result()
+        except NumberError:
+            # The last record that was read is gone, and its iterator had expired.
+            self._begin_again(reading)
+            return []
         except ShardGoneError as error:
             self._lost(reading, stop, str(error))
             del self._left[shard]
             return []
         self._pace.answered(shard, answer.size, len(answer.records))
-        if self._may_follow_a_gap(reading):
+        if self._may_follow_a_gap(reading, answered):
             return []
         proves = reading.wanted.begin is not None or reading.at > first
         if answer.records:
@@ -196,15 +211,21 @@ class RangeReading:
                 self._lost(reading, stop, "the shard has nothing from there on: retention deleted them")
                 del self._left[shard]
         elif answer.records:
-            # An answer with nothing new is gone on from, or the range would begin anew for ever.
-            reading.last = records[-1].arrived.timestamp() if records and answer.behind else None
-            reading.at = records[-1].number + 1 if records else reading.at
+            reading.seen = answered
+            if records:
+                self._go_on(reading, records[-1].number + 1, records[-1].arrived.timestamp() if answer.behind else None)
         return records
 
-    def _may_follow_a_gap(self, reading: _Reading) -> bool:
+    def _go_on(self, reading: _Reading, at: int, last: float | None) -> None:
+        """After new records: with others it would begin anew for ever where an answer has room for one."""
+        reading.at, reading.last = at, last
+        if last is not None and self._edge.ahead(last):
+            self._begin_again(reading)
+
+    def _may_follow_a_gap(self, reading: _Reading, answered: float) -> bool:
         """Whether retention may have deleted what followed the last record before this answer, which then is not used."""
         try:
-            gap = reading.begun and reading.last is not None and self._edge.reached(reading.last)
+            gap = reading.begun and reading.last is not None and self._edge.passed(reading.last, reading.seen, answered)
         except KinesisUnavailableError:
             self._begin_again(reading)
             raise
