@@ -560,6 +560,30 @@ def test_what_cannot_be_looked_at_at_first_was_there_before_if_its_position_says
     assert sorted({each.before for each in play.view.growths}) == wanted
 
 
+def test_what_is_noted_of_a_topic_that_was_made_anew_tells_nothing_of_what_cannot_be_looked_at() -> None:
+    play = Play(spec(1, ordered=True, growth_settle=SETTLE))
+    play.discover([info("0", source_id="new")])
+    play.settle("g-0")
+    play.noted[shard("1")] = play.noted[shard("0")].replace("new", "old")
+    play.lose()
+    play.discover([info("0", source_id="new")], unlooked=["1"])
+    play.discover([info("0", source_id="new"), info("1", source_id="new")])
+    assert waiting(play) == "1"
+
+
+def test_a_growth_that_is_read_is_not_seen_again_while_one_that_waited_cannot_be_looked_at() -> None:
+    play = grown(2, 4)
+    play.lose()
+    shown = topic(4)[:3]
+    play.discover(shown, unlooked=["3"])
+    assert [each.before for each in play.view.growths] == [2]
+    play.wait(SETTLE, ("g-0",))
+    cut(play, p0=0, p1=0)
+    for number in range(3):
+        play.discover([*shown, *topic(1 + number, name="other")], unlooked=["3"])
+    assert [each for each in play.view.growths if each.topic == "t"] == []
+
+
 def test_what_stays_out_for_want_of_room_after_a_loss_may_have_been_there_before() -> None:
     play = Play(spec(1, ordered=True, growth_settle=SETTLE))
     play.discover(topic(3))

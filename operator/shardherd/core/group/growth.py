@@ -110,7 +110,10 @@ def _grown(
     infos = state.infos
     lost: list[Growth] = []
     # A topic that was made anew since has nothing of what they tell of.
-    notes = {shard: each for shard, each in notes.items() if shard not in infos or _tells_of(each, infos[shard])}
+    ids: dict[str, set[str]] = {}
+    for shard, info in infos.items():
+        ids.setdefault(split(shard)[0], set()).add(info.source_id)
+    notes = {shard: each for shard, each in notes.items() if _tells_of(each, ids.get(split(shard)[0], {""}))}
     kept = _waited(state, fresh, others, keeping, notes, first=first)
     if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
         return grown(state.shards, fresh, infos), []
@@ -166,7 +169,7 @@ def _waited(
     noted: dict[str, set[int]] = {}
     found: dict[str, set[int]] = {}
     with_parents = _with_parents(state)
-    new = (*fresh, *(each for each in others if each not in state.shards))
+    new = (*fresh, *(others if first else ()))
     for shard in (each for each in new if each in notes and split(each)[0] not in with_parents):
         topic, number = split(shard)
         noted.setdefault(topic, set()).add(number)
@@ -199,8 +202,9 @@ def _may_have_been(noted: Set[int], blind: Set[int], size: int) -> set[int]:
     )
 
 
-def _tells_of(note: Note, info: ShardInfo) -> bool:
-    return not (note.source_id and info.source_id) or note.source_id == info.source_id
+def _tells_of(note: Note, ids: Set[str]) -> bool:
+    """Whether it is of a topic that has these ids, of which an empty one may be any."""
+    return not note.source_id or "" in ids or note.source_id in ids
 
 
 def _sizes(state: State, by_topic: Mapping[str, list[ShardId]]) -> dict[str, int]:
