@@ -19,7 +19,7 @@ from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import rows_of
-from shardherd.source.kinesis.deleted import Edge, gap_at
+from shardherd.source.kinesis.deleted import Edge, gap_at, is_there
 from shardherd.source.kinesis.listing import ListedShard, list_shards
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import RecordsLostError
@@ -241,8 +241,10 @@ class KinesisFetcher:
         try:
             if reading.proven and reading.last is not None and self._edge.passed(reading.last, reading.seen, answered):
                 # What comes before this answer may be deleted since that one.
-                self._open_anew(reading)
-                return None
+                self._pace.asked(name, self._now())
+                if not is_there(self._kinesis, name, at - 1):
+                    self._open_anew(reading)
+                    return None
             if not reading.proven and (answer.records or answer.over):
                 self._prove(shard, at, answer.records[0] if answer.records else None)
                 reading.proven = True

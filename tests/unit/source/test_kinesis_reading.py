@@ -743,6 +743,18 @@ def test_an_answer_may_follow_a_gap_where_retention_has_come_since_the_record_be
     assert [edge.ahead(now - age) for age in (DAY - deleted.AHEAD - 1, DAY - deleted.AHEAD)] == [False, True]
 
 
+def test_an_answer_that_comes_late_is_used_if_the_record_before_it_is_still_there(
+    kinesis: PlayedKinesis, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer has room for one record, and comes long after the one before."""
+    monkeypatch.setattr(played, "LARGEST_ANSWER", 5)
+    monkeypatch.setattr(deleted, "GRACE", 0.0)
+    write(orders, *"abcdef")
+    kinesis.age("orders", SHARD, lambda _: 24 * 3600.0)
+    numbers = kinesis.numbers("orders", SHARD)
+    assert values(reading, ShardRecords(SHARD, numbers[0], numbers[-1] + 1)) == list("abcdef")
+
+
 def test_a_range_goes_on_where_kinesis_takes_the_last_record_for_none_any_more(
     kinesis: PlayedKinesis, orders: Any, reading: Kinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

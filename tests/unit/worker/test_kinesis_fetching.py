@@ -304,8 +304,9 @@ def test_where_nothing_is_deleted_a_shard_that_is_that_far_behind_is_read_like_o
 def test_nor_does_it_stand_still_where_an_answer_has_room_for_one_record(
     kinesis: PlayedKinesis, orders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record before the position is all that the first answer there has."""
+    """The record before the position is all that the first answer there has; the next one comes late."""
     monkeypatch.setattr(played, "LARGEST_ANSWER", 5)
+    monkeypatch.setattr(deleted, "GRACE", 0.0)
     write(orders, *"abcd")
     kinesis.age("orders", FIRST, lambda _: 24 * 3600.0)
     position, read = kinesis.numbers("orders", FIRST)[0] + 1, list[bytes | None]()

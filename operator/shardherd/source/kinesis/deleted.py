@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.listing import describe
-from shardherd.source.kinesis.shard_reader import Record
+from shardherd.source.kinesis.shard_reader import BEGINNING, Record, ShardGoneError, ShardReader, at
 
 CAUGHT = 0.9
 """How much of the stream's retention the oldest record left has to be behind, for those before it to be taken as deleted."""
@@ -80,6 +80,18 @@ class Edge:
         if self._now() - self._asked_at >= RETENTION_LASTS:
             self._retention, self._asked_at = describe(self._kinesis).retention, self._now()
         return age >= self._retention
+
+
+def is_there(kinesis: Kinesis, shard: str, number: int) -> bool:
+    """Whether a shard (its id) still has the record of this number, and so all that followed it.
+
+    Raises KinesisUnavailableError, KinesisRefusedError.
+    """
+    try:
+        found = ShardReader(kinesis, shard, (at(number), BEGINNING)).read(1).records
+    except ShardGoneError:
+        return False
+    return bool(found) and found[0].number == number
 
 
 class Gap(NamedTuple):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import batch_of, rows_of
-from shardherd.source.kinesis.deleted import Edge, gap_at
+from shardherd.source.kinesis.deleted import Edge, gap_at, is_there
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import REMEDY, REMEDY_IN_GROUP, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.shard_reader import (
@@ -226,6 +226,9 @@ class RangeReading:
         """Whether retention may have deleted what followed the last record before this answer, which then is not used."""
         try:
             gap = reading.begun and reading.last is not None and self._edge.passed(reading.last, reading.seen, answered)
+            if gap:
+                self._pace.asked(reading.wanted.shard, self._now())
+                gap = not is_there(self._kinesis, reading.wanted.shard, reading.at - 1)
         except KinesisUnavailableError:
             self._begin_again(reading)
             raise
