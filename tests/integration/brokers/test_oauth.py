@@ -72,7 +72,7 @@ def test_connections_outlive_their_tokens_and_are_not_made_anew(
     kafka: KafkaLab, connect: Connect, issuer: Issuer, topic: str, tmp_path: Path
 ) -> None:
     """The brokers end a connection whose token has expired; it authenticates again before, with a newer token."""
-    issuer.seconds = 5
+    issuer.seconds = 16  # What is left of it when a connection authenticates again must do on a busy machine.
     shard = ShardId(f"{topic}/0")
     security = kafka.files(tmp_path, "SASL_PLAINTEXT", "OAUTHBEARER", oauth=OAuth(issuer.url))
     brokers = connect(kafka.trio.bootstrap("SASL_PLAINTEXT"), security)
@@ -81,13 +81,13 @@ def test_connections_outlive_their_tokens_and_are_not_made_anew(
 
     def asked() -> bool:
         assert brokers.end_offsets([shard], 20) == {shard: 50}
-        return len(issuer.given) >= 4
+        return len(issuer.given) >= 3
 
-    await_that("a fourth token is asked for", asked, within=120, every=0.05)
+    await_that("a third token is asked for", asked, within=120, every=0.05)
 
     after = open_connections(brokers)
-    assert {key: after[key] for key in before} == before, "the same connections, two lives of a token later"
-    assert len(issuer.given) == 4, "one token serves all connections"
+    assert {key: after[key] for key in before} == before, "the same connections, more than a life of a token later"
+    assert len(issuer.given) == 3, "one token serves all connections"
 
 
 def open_connections(brokers: Brokers) -> dict[object, int]:
