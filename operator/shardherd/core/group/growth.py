@@ -113,8 +113,10 @@ def _grown(
     ids: dict[str, set[str]] = {}
     for shard, info in infos.items():
         ids.setdefault(split(shard)[0], set()).add(info.source_id)
-    notes = {shard: each for shard, each in notes.items() if _tells_of(each, ids.get(split(shard)[0], {""}))}
-    kept = _waited(state, fresh, others, keeping, notes, first=first)
+    notes = {shard: each for shard, each in notes.items() if _may_be_of(each.source_id, ids.get(split(shard)[0], set()))}
+    # Where shards name their parents, that says what comes before what: they do not grow as topics do.
+    with_parents = {split(shard)[0] for shard, info in infos.items() if info.parents}
+    kept = _waited(state, fresh, others, keeping, notes, with_parents, first=first)
     if state.spec.settings.growth_cutover is GrowthCutover.NEVER:
         return grown(state.shards, fresh, infos), []
     # A topic grows also where its new shards cannot be looked at or let in yet.
@@ -122,7 +124,6 @@ def _grown(
     out = [shard for shard in others - state.shards.keys() if split(shard)[1] >= counts.get(split(shard)[0], 0)]
     if not (fresh or out):
         return lost, kept
-    with_parents = _with_parents(state)
     by_topic: dict[str, list[ShardId]] = {}
     for shard in (*fresh, *out):
         if split(shard)[0] not in with_parents:
@@ -144,11 +145,6 @@ def _grown(
     return lost, kept
 
 
-def _with_parents(state: State) -> set[str]:
-    """The streams whose shards name their parents: that says what comes before what, and they do not grow as topics do."""
-    return {split(shard)[0] for shard, info in state.infos.items() if info.parents}
-
-
 def _kept(topic: str, before: int, after: int) -> list[Growth]:
     return [Growth(topic, number, after, (), keeps=True) for number in growths.steps(before, after)]
 
@@ -159,6 +155,7 @@ def _waited(
     others: Collection[ShardId],
     keeping: list[Growth],
     notes: Mapping[ShardId, Note],
+    with_parents: Set[str],
     *,
     first: bool,
 ) -> list[Growth]:
@@ -168,7 +165,6 @@ def _waited(
         sizes[topic] = max(sizes.get(topic, 0), number + 1)
     noted: dict[str, set[int]] = {}
     found: dict[str, set[int]] = {}
-    with_parents = _with_parents(state)
     new = (*fresh, *(others if first else ()))
     for shard in (each for each in new if each in notes and split(each)[0] not in with_parents):
         topic, number = split(shard)
@@ -202,9 +198,9 @@ def _may_have_been(noted: Set[int], blind: Set[int], size: int) -> set[int]:
     )
 
 
-def _tells_of(note: Note, ids: Set[str]) -> bool:
-    """Whether it is of a topic that has these ids, of which an empty one may be any."""
-    return not note.source_id or "" in ids or note.source_id in ids
+def _may_be_of(source_id: str, ids: Set[str]) -> bool:
+    """Whether what has this id may be of a topic with these ids. An empty one may be any; of a topic with none nobody knows."""
+    return not source_id or not ids or "" in ids or source_id in ids
 
 
 def _sizes(state: State, by_topic: Mapping[str, list[ShardId]]) -> dict[str, int]:
@@ -219,7 +215,7 @@ def _sizes(state: State, by_topic: Mapping[str, list[ShardId]]) -> dict[str, int
     sizes = {topic: counts.get(topic, 0) for topic in by_topic}
     for shard, row in state.shards.items():
         topic, number = split(shard)
-        if topic in sizes and (not row.source_id or not ids[topic] or "" in ids[topic] or row.source_id in ids[topic]):
+        if topic in sizes and _may_be_of(row.source_id, ids[topic]):
             sizes[topic] = max(sizes[topic], number + 1)
     return sizes
 
