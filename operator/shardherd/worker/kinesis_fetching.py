@@ -12,20 +12,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import rows_of
-from shardherd.source.kinesis.deleted import Edge, gap_at, is_there
+from shardherd.source.kinesis.deleted import Edge, Timed, Trail, gap_at, is_there
 from shardherd.source.kinesis.listing import ListedShard, list_shards
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import RecordsLostError
 from shardherd.source.kinesis.shard_reader import (
     MOST_RECORDS,
-    Answer,
     NumberError,
     Record,
     ShardGoneError,
@@ -60,26 +59,18 @@ FIRST_LIMIT = 1000
 REMEDY = "set fail_on_data_loss to false to go on without them, or reset the shard"
 
 
-_Asked = Future[tuple[Answer, float]]
-"""Of an answer, and of the time of day when it came."""
-
-
 @dataclass(slots=True)
 class _Reading:
-    """How far one shard is read. `proven`: nothing before this place can have been missed.
-
-    `last` is when the last record arrived, if others followed it, and `seen` when it was seen (seconds since 1970).
-    """
+    """How far one shard is read. `proven`: nothing before this place can have been missed."""
 
     at: Offset
     reader: ShardReader
     proven: bool
     wanted_at: float
-    last: float | None = None
-    seen: float = 0.0
+    trail: Trail = field(default_factory=Trail)
     mean: float = 0.0
     asked_at: float = float("-inf")
-    answer: _Asked | None = None
+    answer: Future[Timed] | None = None
 
 
 class KinesisFetcher:
@@ -148,9 +139,9 @@ class KinesisFetcher:
 
     # --- asking ----------------------------------------------------------------------------------------------------------
 
-    def _submit(self, wanted: Mapping[ShardId, Wanted], behind: bool) -> tuple[dict[ShardId, _Asked], float | None]:
+    def _submit(self, wanted: Mapping[ShardId, Wanted], behind: bool) -> tuple[dict[ShardId, Future[Timed]], float | None]:
         """Ask for every shard that may be asked for by now; what is under way, and in how many seconds the next one may be."""
-        under_way: dict[ShardId, _Asked] = {}
+        under_way: dict[ShardId, Future[Timed]] = {}
         ready: list[tuple[float, ShardId]] = []
         now = self._now()
         for shard in [each for each, reading in self._readings.items() if now - reading.wanted_at > FORGOTTEN_AFTER]:
@@ -176,14 +167,12 @@ class KinesisFetcher:
             # The record before the position comes first where it is the proof.
             least = 1 if reading.proven else 2
             limit = FIRST_LIMIT if not reading.mean else max(least, int(wanted[shard].most / reading.mean))
-            reading.answer = under_way[shard] = self._pools[behind].submit(self._read, reading.reader, min(MOST_RECORDS, limit))
+            reading.answer = under_way[shard] = self._pools[behind].submit(
+                self._edge.read, reading.reader, min(MOST_RECORDS, limit)
+            )
         return under_way, None
 
-    def _read(self, reader: ShardReader, limit: int) -> tuple[Answer, float]:
-        """An answer may wait long until it is taken: what it proves, it proves of when it came."""
-        return reader.read(limit), self._clock()
-
-    def _awaited(self, asked: Mapping[ShardId, _Asked], pause: float) -> list[ShardId]:
+    def _awaited(self, asked: Mapping[ShardId, Future[Timed]], pause: float) -> list[ShardId]:
         if not asked:
             time.sleep(pause)
             return []
@@ -239,7 +228,7 @@ class KinesisFetcher:
         if answer.records:
             reading.mean = answer.size / len(answer.records)
         try:
-            if reading.proven and reading.last is not None and self._edge.passed(reading.last, reading.seen, answered):
+            if reading.proven and self._edge.passed(reading.trail, answered):
                 # What comes before this answer may be deleted since that one.
                 self._pace.asked(name, self._now())
                 if not is_there(self._kinesis, name, at - 1):
@@ -261,15 +250,10 @@ class KinesisFetcher:
             next_ = end
         more = answer.over if end is None else False
         reading.at = next_
-        if answer.records:
-            reading.seen = answered
-        if answer.over or not answer.behind:
-            reading.last = None  # nothing follows, or what will is young
-        elif records:
-            # Only after new ones: a reader would be opened for ever where an answer has room for one record.
-            reading.last = records[-1].arrived.timestamp()
-            if self._edge.ahead(reading.last):
-                self._open_anew(reading)
+        reading.trail.goes_on(answer, records, answered)
+        # Only after new ones: a reader would be opened for ever where an answer has room for one record.
+        if records and self._edge.ahead(reading.trail):
+            self._open_anew(reading)
         return Part(
             shard,
             at,

@@ -27,7 +27,7 @@ from shardherd.source.kinesis.client import (
     open_client,
     stream_argument,
 )
-from shardherd.source.kinesis.deleted import CAUGHT, DAY, Edge
+from shardherd.source.kinesis.deleted import CAUGHT, DAY, Edge, Trail
 from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list_shards
 from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.range_reading import RangeReading, read_ranges
@@ -471,52 +471,58 @@ def test_a_search_for_a_place_that_is_answered_with_nothing_for_ever_is_an_error
         looks.newest(OPEN)
 
 
+class Watched:
+    """A shard of which one record is read: its number, and who looks on. `seconds` are what the clock says."""
+
+    def __init__(self, service: PlayedKinesis, client: Any, reading: Kinesis) -> None:
+        self.seconds = 0.0
+        write(client, "a")
+        (self.number,) = service.numbers("orders", SHARD)
+        self._shard, self._looks = only(reading), Search(reading, pace(), clock=lambda: self.seconds)
+        assert self._looks.next(self._shard, 0, ALL) == Found(self.number, self.number + 1)
+
+    def look(self) -> Found | None:
+        """What follows the record."""
+        return self._looks.next(self._shard, self.number + 1, ALL)
+
+
+@pytest.fixture
+def watched(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> Watched:
+    return Watched(kinesis, orders, reading)
+
+
 def test_a_quiet_shard_whose_last_record_was_deleted_has_no_gap_for_who_watched_it(
-    kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+    kinesis: PlayedKinesis, orders: Any, watched: Watched
 ) -> None:
-    write(orders, "a")
-    number = kinesis.numbers("orders", SHARD)[0]
-    shard, looks = only(reading), search(reading)
-    assert looks.next(shard, 0, ALL) == Found(number, number + 1)
-    kinesis.trim("orders", SHARD, number + 1)
-    assert looks.next(shard, number + 1, ALL) is None
+    kinesis.trim("orders", SHARD, watched.number + 1)
+    assert watched.look() is None
     write(orders, "b")
     latest = kinesis.numbers("orders", SHARD)[0]
-    assert looks.next(shard, number + 1, ALL) == Found(latest, latest + 1, gap=False)
+    assert watched.look() == Found(latest, latest + 1, gap=False)
 
 
 def test_who_looks_seldom_knows_that_what_came_since_the_last_look_is_too_young_to_be_gone(
-    kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+    kinesis: PlayedKinesis, orders: Any, watched: Watched
 ) -> None:
-    write(orders, "a")
-    (number,) = kinesis.numbers("orders", SHARD)
-    clock = [0.0]
-    shard, looks = only(reading), Search(reading, pace(), clock=lambda: clock[0])
-    assert looks.next(shard, 0, ALL) == Found(number, number + 1)
     for _ in range(2):
-        clock[0] += KEPT + 1
-        assert looks.next(shard, number + 1, ALL) is None
+        watched.seconds += KEPT + 1
+        assert watched.look() is None
     write(orders, "young")
     *_, young = kinesis.numbers("orders", SHARD)
     kinesis.trim("orders", SHARD, young)
-    clock[0] += KEPT + 1
-    assert looks.next(shard, number + 1, ALL) == Found(young, young + 1, gap=False)
+    watched.seconds += KEPT + 1
+    assert watched.look() == Found(young, young + 1, gap=False)
 
 
 def test_who_looks_again_after_a_long_while_proves_anew_that_nothing_is_gone(
-    kinesis: PlayedKinesis, orders: Any, reading: Kinesis
+    kinesis: PlayedKinesis, orders: Any, watched: Watched
 ) -> None:
     """A new iterator after a record that is gone begins behind all that is gone by then."""
-    write(orders, "a")
-    (number,) = kinesis.numbers("orders", SHARD)
-    clock = [0.0]
-    shard, looks = only(reading), Search(reading, pace(), clock=lambda: clock[0])
-    assert looks.next(shard, 0, ALL) == Found(number, number + 1)
     write(orders, "lost", "left")
     *_, left = kinesis.numbers("orders", SHARD)
     kinesis.trim("orders", SHARD, left)
-    clock[0] = CAUGHT * DAY
-    assert looks.next(shard, number + 1, ALL) == Found(left, left + 1, gap=True)
+    watched.seconds = CAUGHT * DAY
+    assert watched.look() == Found(left, left + 1, gap=True)
 
 
 def test_so_does_who_is_nearly_as_far_behind_as_records_are_kept(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
@@ -735,12 +741,12 @@ def test_an_answer_may_follow_a_gap_where_retention_has_come_since_the_record_be
 ) -> None:
     now = 10 * DAY
     edge = Edge(reading, clock=lambda: now)
-    assert [edge.passed(now - DAY, now - seen, now) for seen in (deleted.GRACE - 1, deleted.GRACE)] == [False, True]
-    assert [edge.passed(now - age, now - 60.0, now) for age in (DAY - deleted.MARGIN - 1, DAY - deleted.MARGIN)] == [
+    assert [edge.passed(Trail(now - DAY, now - seen), now) for seen in (deleted.GRACE - 1, deleted.GRACE)] == [False, True]
+    assert [edge.passed(Trail(now - age, now - 60.0), now) for age in (DAY - deleted.MARGIN - 1, DAY - deleted.MARGIN)] == [
         False,
         True,
     ]
-    assert [edge.ahead(now - age) for age in (DAY - deleted.AHEAD - 1, DAY - deleted.AHEAD)] == [False, True]
+    assert [edge.ahead(Trail(now - age)) for age in (DAY - deleted.AHEAD - 1, DAY - deleted.AHEAD)] == [False, True]
 
 
 def test_an_answer_that_comes_late_is_used_if_the_record_before_it_is_still_there(

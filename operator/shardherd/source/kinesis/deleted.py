@@ -8,13 +8,14 @@ position is read again as the proof that nothing between is missing. Whether a l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.listing import describe
-from shardherd.source.kinesis.shard_reader import BEGINNING, Record, ShardGoneError, ShardReader, at
+from shardherd.source.kinesis.shard_reader import BEGINNING, Answer, Record, ShardGoneError, ShardReader, at
 
 CAUGHT = 0.9
 """How much of the stream's retention the oldest record left has to be behind, for those before it to be taken as deleted."""
@@ -45,6 +46,29 @@ def may_be_caught_up(arrived: float, now: float) -> bool:
     return caught_up(arrived, DAY, now)
 
 
+Timed = tuple[Answer, float]
+"""An answer, and the time of day when it came."""
+
+
+@dataclass(slots=True)
+class Trail:
+    """What is known of the last record of a shard that is read answer by answer: when it arrived, if others followed it, and
+    when it was seen, both in seconds since 1970.
+    """
+
+    last: float | None = None
+    seen: float = 0.0
+
+    def goes_on(self, answer: Answer, new: Sequence[Record], answered: float) -> None:
+        """After this answer, whose `new` records were not read before."""
+        if answer.records:
+            self.seen = answered
+        if answer.over or not answer.behind:
+            self.last = None  # nothing follows, or what will is young
+        elif new:
+            self.last = new[-1].arrived.timestamp()
+
+
 class Edge:
     """Whether retention may have deleted what comes after a record. `now` is monotonic, `clock` the time of day; in seconds.
 
@@ -59,17 +83,20 @@ class Edge:
         self._retention = DAY
         self._asked_at = float("-inf")
 
-    def passed(self, arrived: float, seen: float, answered: float) -> bool:
-        """For a record that arrived and was seen then, and an answer that came then: whether it may follow a gap.
+    def read(self, reader: ShardReader, limit: int) -> Timed:
+        """An answer may wait long until it is taken: what it proves, it proves of when it came. Raises as the reader does."""
+        return reader.read(limit), self._clock()
 
-        Raises KinesisUnavailableError, KinesisRefusedError.
-        """
-        return answered - seen >= GRACE and self._within(MARGIN, answered - arrived)
+    def passed(self, trail: Trail, answered: float) -> bool:
+        """Whether an answer that came then may follow a gap. Raises KinesisUnavailableError, KinesisRefusedError."""
+        if trail.last is None or answered - trail.seen < GRACE:
+            return False
+        return self._within(MARGIN, answered - trail.last)
 
-    def ahead(self, arrived: float) -> bool:
-        """Whether the next answer must prove that it follows a record that arrived then. True where nobody can be asked."""
+    def ahead(self, trail: Trail) -> bool:
+        """Whether the next answer must prove that it follows the last record. True where nobody can be asked."""
         try:
-            return self._within(AHEAD, self._clock() - arrived)
+            return trail.last is not None and self._within(AHEAD, self._clock() - trail.last)
         except KinesisUnavailableError:
             return True
 

@@ -11,20 +11,19 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from shardherd.clock import boot_time
 from shardherd.source.kinesis.client import Kinesis, KinesisUnavailableError
 from shardherd.source.kinesis.columns import batch_of, rows_of
-from shardherd.source.kinesis.deleted import Edge, gap_at, is_there
+from shardherd.source.kinesis.deleted import Edge, Timed, Trail, gap_at, is_there
 from shardherd.source.kinesis.pacing import Pace
 from shardherd.source.kinesis.ranges import REMEDY, REMEDY_IN_GROUP, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.shard_reader import (
     BEGINNING,
     MOST_RECORDS,
-    Answer,
     NumberError,
     Record,
     ShardGoneError,
@@ -49,23 +48,15 @@ Typed = Callable[[pa.RecordBatch, Sequence[Record]], pa.RecordBatch]
 """What becomes of a batch before it is handed out."""
 
 
-_Timed = tuple[Answer, float]
-"""An answer, and the time of day when it came."""
-
-
 @dataclass(slots=True)
 class _Reading:
-    """How far one range is read: all below `at`. `begun`: nothing before that can have been missed.
-
-    `last` is when the last record arrived, if others followed it, and `seen` when it was seen (seconds since 1970).
-    """
+    """How far one range is read: all below `at`. `begun`: nothing before that can have been missed."""
 
     wanted: ShardRecords
     reader: ShardReader
     at: int
     begun: bool = False
-    last: float | None = None
-    seen: float = 0.0
+    trail: Trail = field(default_factory=Trail)
     empty_since: float | None = None
 
 
@@ -109,7 +100,7 @@ class RangeReading:
         """All records, those of a shard in order. Raises RecordsLostError, KinesisUnavailableError, KinesisRefusedError."""
         progress_at = self._now()
         trouble: Exception | None = None
-        asked: dict[Future[_Timed], str] = {}
+        asked: dict[Future[Timed], str] = {}
         shards = list(self._left)
         pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, max(1, len(self._left))), thread_name_prefix="kinesis")
         try:
@@ -140,7 +131,7 @@ class RangeReading:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _submit(self, pool: ThreadPoolExecutor, asked: dict[Future[_Timed], str]) -> None:
+    def _submit(self, pool: ThreadPoolExecutor, asked: dict[Future[Timed], str]) -> None:
         """Ask for every shard that may be asked for by now, the one that has waited longest first."""
         idle = self._left.keys() - set(asked.values())
         while idle and len(asked) < AT_ONCE:
@@ -152,13 +143,9 @@ class RangeReading:
             # The record before a place comes first where it is the proof.
             least = 1 if self._left[shard].begun else 2
             limit = min(MOST_RECORDS, max(least, self._pace.most(shard)))
-            asked[pool.submit(self._read, self._left[shard].reader, limit)] = shard
+            asked[pool.submit(self._edge.read, self._left[shard].reader, limit)] = shard
 
-    def _read(self, reader: ShardReader, limit: int) -> _Timed:
-        """An answer may wait long until it is taken: what it proves, it proves of when it came."""
-        return reader.read(limit), self._clock()
-
-    def _await(self, asked: dict[Future[_Timed], str]) -> set[Future[_Timed]]:
+    def _await(self, asked: dict[Future[Timed], str]) -> set[Future[Timed]]:
         idle = self._left.keys() - set(asked.values())
         pause = None
         if idle and len(asked) < AT_ONCE:
@@ -168,7 +155,7 @@ class RangeReading:
             return set()
         return wait(asked, pause, FIRST_COMPLETED).done
 
-    def _taken(self, reading: _Reading, future: Future[_Timed]) -> list[Record]:
+    def _taken(self, reading: _Reading, future: Future[Timed]) -> list[Record]:
         """The records of an answer that are of the range; a range that is read is not left."""
         shard, first, stop, *_ = reading.wanted
         try:
@@ -211,21 +198,18 @@ class RangeReading:
                 self._lost(reading, stop, "the shard has nothing from there on: retention deleted them")
                 del self._left[shard]
         elif answer.records:
-            reading.seen = answered
+            reading.trail.goes_on(answer, records, answered)
             if records:
-                self._go_on(reading, records[-1].number + 1, records[-1].arrived.timestamp() if answer.behind else None)
+                reading.at = records[-1].number + 1
+                # Only after new ones: it would begin anew for ever where an answer has room for one record.
+                if self._edge.ahead(reading.trail):
+                    self._begin_again(reading)
         return records
-
-    def _go_on(self, reading: _Reading, at: int, last: float | None) -> None:
-        """After new records: with others it would begin anew for ever where an answer has room for one."""
-        reading.at, reading.last = at, last
-        if last is not None and self._edge.ahead(last):
-            self._begin_again(reading)
 
     def _may_follow_a_gap(self, reading: _Reading, answered: float) -> bool:
         """Whether retention may have deleted what followed the last record before this answer, which then is not used."""
         try:
-            gap = reading.begun and reading.last is not None and self._edge.passed(reading.last, reading.seen, answered)
+            gap = reading.begun and self._edge.passed(reading.trail, answered)
             if gap:
                 self._pace.asked(reading.wanted.shard, self._now())
                 gap = not is_there(self._kinesis, reading.wanted.shard, reading.at - 1)
