@@ -214,7 +214,7 @@ class KinesisFetcher:
             return None  # a call beside this one has it, at another position
         asked, reading.answer, name, at = reading.answer, None, reading.reader.shard, reading.at
         try:
-            answer, answered = asked.result()
+            answer, answered, took = asked.result()
         except NumberError:
             # The last record that was read is gone, and its iterator had expired: the position is looked for anew.
             del self._readings[shard]
@@ -224,7 +224,7 @@ class KinesisFetcher:
             raise
         except ShardGoneError as error:
             return self._gone(shard, at, str(error))
-        self._pace.answered(name, answer.size)
+        self._pace.answered(name, answer.size, took=took)
         if answer.records:
             reading.mean = answer.size / len(answer.records)
         try:

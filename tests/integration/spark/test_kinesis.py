@@ -105,7 +105,7 @@ def test_the_tasks_of_a_query_and_its_driver_keep_to_the_limits_of_a_shard_toget
         finally:
             query.stop()
         refused = PLAYED.calls["throttled"]
-    assert (read, refused) == (list(range(10)), 0)
+    assert (read, refused) == (list(range(10)), 0), PLAYED.read
 
 
 def _shards(client: Any) -> list[str]:

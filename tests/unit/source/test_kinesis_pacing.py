@@ -39,6 +39,30 @@ def test_a_large_answer_is_waited_for_until_kinesis_has_allowed_for_it() -> None
     assert pace.due("another") == 0.0
 
 
+@pytest.mark.parametrize("size", [1000, 900_000, 1_800_000, 4_500_000, 10_000_000])
+@pytest.mark.parametrize("late", [0.0, 0.05, 0.3, 0.9, 3.0])
+def test_kinesis_refuses_nothing_however_long_it_takes_to_answer(size: int, late: float) -> None:
+    """It counts a request when it answers it, and every fourth is late: the next ones must not come too soon after that."""
+    pace, now = Pace(), 0.0
+    counted: list[tuple[float, int]] = []
+    for number in range(100):
+        now = max(now, pace.due("s"))
+        pace.asked("s", now)
+        took = late if number % 4 == 0 else 0.0
+        second, five = ([each for each in counted if now + took - each[0] < of - 1e-6] for of in (1.0, 5.0))
+        assert (len(second) < 5, sum(of for _, of in five) <= 10_000_000) == (True, True), (number, counted[-8:])
+        counted.append((now + took, size))
+        pace.answered("s", size, took=took)
+        now += took
+
+
+def test_an_answer_within_the_usual_time_delays_no_bytes() -> None:
+    pace = Pace()
+    pace.asked("s", 10.0)
+    pace.answered("s", 10_000_000, took=0.1)
+    assert pace.due("s") == 15.0
+
+
 def test_two_megabytes_a_second_are_all_that_a_shard_gives_whatever_the_answers_size() -> None:
     for size in (100_000, 500_000, 2_000_000, 9_000_000):
         pace, now, read = Pace(), 0.0, 0

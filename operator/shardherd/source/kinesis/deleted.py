@@ -46,8 +46,12 @@ def may_be_caught_up(arrived: float, now: float) -> bool:
     return caught_up(arrived, DAY, now)
 
 
-Timed = tuple[Answer, float]
-"""An answer, and the time of day when it came."""
+class Timed(NamedTuple):
+    """An answer, the time of day when it came, in seconds since 1970, and the seconds that it took."""
+
+    answer: Answer
+    came: float
+    took: float
 
 
 @dataclass(slots=True)
@@ -85,7 +89,9 @@ class Edge:
 
     def read(self, reader: ShardReader, limit: int) -> Timed:
         """An answer may wait long until it is taken: what it proves, it proves of when it came. Raises as the reader does."""
-        return reader.read(limit), self._clock()
+        begun = self._now()
+        answer = reader.read(limit)
+        return Timed(answer, self._clock(), self._now() - begun)
 
     def passed(self, trail: Trail, answered: float) -> bool:
         """Whether an answer that came then may follow a gap. Raises KinesisUnavailableError, KinesisRefusedError."""

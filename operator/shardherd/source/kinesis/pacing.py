@@ -38,6 +38,9 @@ FIRST, FEW = 1000, 20
 FIRST_DELAY, LONGEST_DELAY = 0.25, 8.0
 """Seconds after the first refusal, and after many in a row."""
 
+SOON = 0.1
+"""Seconds within which an answer is taken to have been counted when it was asked for: most are. It costs no throughput."""
+
 KEPT = 60.0
 """Seconds after which a shard that was not asked for is forgotten."""
 
@@ -85,13 +88,19 @@ class Pace:
             return max(1, int(min(BYTES, self.rate) / found.mean))
         return FIRST if self.rate >= BYTES else FEW
 
-    def answered(self, shard: str, size: int, records: int = 0) -> None:
-        """The request brought so many bytes: the next one goes out when Kinesis has allowed for them."""
+    def answered(self, shard: str, size: int, records: int = 0, took: float = 0.0) -> None:
+        """The request brought so many bytes, `took` seconds after it was made: the next one goes out when Kinesis has allowed
+        for them. It counts a request when it answers it, which may be late: what is waited for is waited for from then.
+        """
         found = self._shards.setdefault(shard, _Allowance())
         found.refusals = 0
         if records:
             found.mean = max(1.0, size / records)
-        found.due = max(found.due, found.asked + size / self.rate)
+        found.due = max(
+            found.due,
+            found.asked + took + self._interval,
+            found.asked + max(0.0, took - SOON) + size / self.rate,
+        )
 
     def not_before(self, shard: str, due: float) -> None:
         """Somebody elsewhere has asked: this shard may be asked again then."""

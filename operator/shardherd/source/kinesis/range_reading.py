@@ -159,7 +159,7 @@ class RangeReading:
         """The records of an answer that are of the range; a range that is read is not left."""
         shard, first, stop, *_ = reading.wanted
         try:
-            answer, answered = future.result()
+            answer, answered, took = future.result()
         except NumberError:
             # The last record that was read is gone, and its iterator had expired.
             self._begin_again(reading)
@@ -168,7 +168,7 @@ class RangeReading:
             self._lost(reading, stop, str(error))
             del self._left[shard]
             return []
-        self._pace.answered(shard, answer.size, len(answer.records))
+        self._pace.answered(shard, answer.size, len(answer.records), took)
         if self._may_follow_a_gap(reading, answered):
             return []
         proves = reading.wanted.begin is not None or reading.at > first

@@ -209,7 +209,8 @@ def patiently(
     """
     while True:
         wait(max(0.0, pace.due(reader.shard) - now()))
-        pace.asked(reader.shard, now())
+        begun = now()
+        pace.asked(reader.shard, begun)
         try:
             answer = reader.read(limit)
         except KinesisUnavailableError:
@@ -217,5 +218,5 @@ def patiently(
             if pace.due(reader.shard) > deadline:
                 raise
         else:
-            pace.answered(reader.shard, answer.size, len(answer.records))
+            pace.answered(reader.shard, answer.size, len(answer.records), now() - begun)
             return answer

@@ -44,8 +44,8 @@ class SharedPace(Pace):
         super().asked(shard, max(now, self._read(shard)))
         self._tell(shard)
 
-    def answered(self, shard: str, size: int, records: int = 0) -> None:
-        super().answered(shard, size, records)
+    def answered(self, shard: str, size: int, records: int = 0, took: float = 0.0) -> None:
+        super().answered(shard, size, records, took)
         self._tell(shard)
 
     def not_before(self, shard: str, due: float) -> None:
