@@ -155,6 +155,20 @@ REFUSED_TYPES = [
 REFUSED = [
     *REFUSED_TYPES,
     pytest.param(
+        {"source": {"kafka": {"endingTimestamp": "yesterday"}}},
+        "spec.source.kafka.endingTimestamp in body should match",
+        id="an end that is no time",
+    ),
+    pytest.param(
+        {
+            "source": {"kafka": {"endingTimestamp": "2026-01-31T12:00:00Z"}},
+            "state": {"cells": 6, "checkpoint": {"claimName": "clicks-state"}},
+        },
+        "spec.source.kafka.endingTimestamp does not go with spec.state, whose cells read on as long as there is one: remove one"
+        " of them",
+        id="cells with an end",
+    ),
+    pytest.param(
         {"source": {"kafka": None}},
         "spec.source must name exactly one source: set spec.source.kafka or spec.source.kinesis",
         id="no source",
@@ -676,6 +690,7 @@ REFUSED_NAMES = [
 ]
 
 ACCEPTED = [
+    pytest.param({"source": {"kafka": {"endingTimestamp": "2026-01-31T12:00:00+01:00"}}}, id="topics up to a time"),
     pytest.param(_kinesis(), id="a stream by name"),
     pytest.param({**_kinesis(), **_python()}, id="a stream that a processor reads"),
     pytest.param({**_kinesis(), "application": {}}, id="a stream that Spark reads"),

@@ -45,6 +45,11 @@ class ShardInHand:
         self._saver = saver
 
     @property
+    def end(self) -> Offset | None:
+        """Up to where it is to be read: records from there on are not the group's. None if it has no end, as most."""
+        return self._grant.end
+
+    @property
     def wanted(self) -> bool:
         """Whether another consumer waits for it, or it is somebody else's already: finish soon."""
         return self._grant.revoked or self._grant.lost

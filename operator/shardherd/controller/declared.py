@@ -189,6 +189,7 @@ def _kafka(identity: GroupIdentity, spec: Mapping[str, Any]) -> KafkaSource:
         read_committed=kafka.get("isolationLevel") == "ReadCommitted",
         delete_offsets=spec.get("cleanup") == "Delete",
         security=kafka_security(spec),
+        ending_timestamp=seconds_since_1970(kafka["endingTimestamp"]) if "endingTimestamp" in kafka else None,
     )
 
 

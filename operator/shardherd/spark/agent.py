@@ -116,11 +116,11 @@ class Agent(ConsumerRun):
     def hear(self, notice: Notice) -> None:
         match notice:
             case Assigned():
-                self._end_offsets.watch(self.tracker.epochs())
+                self._end_offsets.watch(self.tracker.epochs(), self.tracker.ends())
                 self._joined.set()
                 self._records.set()
             case Released():
-                self._end_offsets.watch(self.tracker.epochs())
+                self._end_offsets.watch(self.tracker.epochs(), self.tracker.ends())
             case Changed():
                 if self.tracker.adrift:
                     self._drifts.set()

@@ -15,10 +15,10 @@ from shardherd.core.model.nouns import Offset, ShardId
 class KnownEndOffsets(Protocol):
     """The known ends of shards, kept fresh by someone else."""
 
-    def watch(self, shards: Mapping[ShardId, int]) -> None:
+    def watch(self, shards: Mapping[ShardId, int], stops: Mapping[ShardId, Offset] | None = None) -> None:
         """From now on, these are the shards whose ends are wanted, with the epochs of their grants.
 
-        Under another one a shard may be read from elsewhere, after a reset.
+        Under another one a shard may be read from elsewhere, after a reset. None of `stops` ends above what that says.
         """
         ...
 

@@ -193,7 +193,7 @@ class _EndOffsets:
     def __init__(self, group: PlayedGroup) -> None:
         self._group = group
 
-    def watch(self, shards: Iterable[ShardId]) -> None:
+    def watch(self, shards: Iterable[ShardId], stops: Mapping[ShardId, int] | None = None) -> None:
         """All of them are known anyway."""
 
     def failing(self) -> bool:

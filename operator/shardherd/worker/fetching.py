@@ -92,26 +92,29 @@ class KafkaFetcher:
         if any(part.start is not None for part in found):
             # These are answered at once; what may be over soon is not asked for at once again.
             time.sleep(RETRY_DELAY)
-        return [self._part(part) for part in found]
+        return [self._part(part, wanted[part.shard].stop) for part in found]
 
     def close(self) -> None:
         for brokers in self._brokers.values():
             brokers.close()
 
-    def _part(self, part: Fetched) -> Part:
+    def _part(self, part: Fetched, stop: Offset | None = None) -> Part:
+        """What is at `stop` and after it is left out, and is not there."""
+        last = LAST if stop is None else stop
+        end = min(part.end, last)
         # What is lost is known up to where the shard begins now: how far it reaches nobody has planned.
         self._ends[part.shard] = max(part.asked, part.start or 0)
         resume = self._losses.resume(part, boot_time())
         if resume is not None:
             # It was only warned of: what is there now is the shard from here on.
             self._losses = self._no_losses()
-            return Part(part.shard, part.asked, max(part.asked, resume), part.end, 0, tuple)
+            return Part(part.shard, part.asked, min(max(part.asked, resume), last), end, 0, tuple)
         if not part.data:
             # Most shards of an answer, where many are read to their ends: looking for batches would take most of its time.
-            return Part(part.shard, part.asked, part.asked, part.end, 0, tuple)
+            return Part(part.shard, part.asked, part.asked, end, 0, tuple)
         scanned = record_batches.scan(part.shard, part.data, part.asked, aborted=part.aborted)
-        decode = partial(record_batches.decode_rows, part.shard, scanned, part.asked, LAST, COLUMNS, most=self._at_once)
-        return Part(part.shard, part.asked, scanned.next_offset, part.end, len(part.data), decode)
+        decode = partial(record_batches.decode_rows, part.shard, scanned, part.asked, last, COLUMNS, most=self._at_once)
+        return Part(part.shard, part.asked, min(scanned.next_offset, last), end, len(part.data), decode)
 
     def _no_losses(self) -> Losses:
         return Losses(self._ends, {}, fail=self._fail)

@@ -75,7 +75,7 @@ class Holding:
     async def run(self) -> None:
         """Until the shard is to be given up, or this run of the consumer ends. Raises UnreadableError, CancelledError."""
         around, name = self._around, self.shard.name
-        around.stream.open(name, self.shard.position, self.turned.set)
+        around.stream.open(name, self.shard.position, self.turned.set, lambda: self.shard.end)
         try:
             processor: AnyProcessor | None = None
             try:

@@ -23,16 +23,18 @@ MOST = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A shard is to be read from `position` on, about so many bytes."""
+    """A shard is to be read from `position` on, about so many bytes; not from `stop` on, if it is given."""
 
     position: Offset
     most: int
+    stop: Offset | None = None
 
 
 @dataclass(slots=True)
 class _Queue:
     position: Offset
     wake: Callable[[], None]
+    stop: Callable[[], Offset | None]
     parts: deque[Part] = field(default_factory=deque)
     size: int = 0
     in_hand: int = 0
@@ -54,9 +56,18 @@ class Stream:
         self._memory = memory
         self._queues: dict[ShardId, _Queue] = {}
 
-    def open(self, shard: ShardId, position: Offset, wake: Callable[[], None]) -> None:
-        """Read this shard from here on; `wake` is called whenever something of it has come."""
-        self._queues[shard] = _Queue(position, wake)
+    def open(
+        self, shard: ShardId, position: Offset, wake: Callable[[], None], stop: Callable[[], Offset | None] = lambda: None
+    ) -> None:
+        """Read this shard from here on; `wake` is called whenever something of it has come.
+
+        What is at `stop` or after it is not asked for; None asks for all. When that changes, `look_again` is to be called.
+        """
+        self._queues[shard] = _Queue(position, wake, stop)
+        self._wake()
+
+    def look_again(self) -> None:
+        """There may be something to ask for."""
         self._wake()
 
     def close(self, shard: ShardId) -> None:
@@ -66,9 +77,9 @@ class Stream:
 
     def skip(self, shard: ShardId, position: Offset) -> None:
         """Read it on from here: what has come of it is not needed."""
-        wake = self._queues[shard].wake
+        queue = self._queues[shard]
         self.close(shard)
-        self.open(shard, position, wake)
+        self.open(shard, position, queue.wake, queue.stop)
 
     def pop(self, shard: ShardId) -> Part | None:
         """What has come first; None if there is nothing. Until `done` it takes its place of the memory."""
@@ -120,9 +131,10 @@ class Stream:
         share = self._share
         found = {
             # At most half: while one part is processed, the next one is fetched.
-            shard: Wanted(queue.position, min(MOST, max(LEAST, min(share // 2, share - queue.size))))
+            shard: Wanted(queue.position, min(MOST, max(LEAST, min(share // 2, share - queue.size))), stop)
             for shard, queue in self._queues.items()
             if not queue.asked and queue.size < share and queue.behind is behind
+            if (stop := queue.stop()) is None or queue.position < stop
         }
         for shard in found:
             self._queues[shard].asked = True

@@ -214,6 +214,7 @@ class Processing:
             await consumer.changed()
             for holding in self._holdings.values():
                 holding.turned.set()
+            self._stream.look_again()
 
     async def _fetch(self, consumer: AsyncConsumer, *, behind: bool) -> None:
         """Fetch what the stream asks for, of one kind of shards, as fast as it is processed."""

@@ -128,6 +128,28 @@ class TestTheKafkaGroup:
         assert (changed["spec"]["ordered"], changed["metadata"]["generation"]) == (True, 2)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "was"),
+    [
+        ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00Z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31T12:00:00Z", None, "2026-01-31T12:00:00Z"),
+        (None, "2026-01-31T12:00:00Z", "not set"),
+    ],
+    ids=["another time", "no end any more", "an end later on"],
+)
+def test_the_time_up_to_which_a_group_reads_cannot_change(
+    groups: Groups, names: Names, before: str | None, after: str | None, was: str
+) -> None:
+    name = names.fresh("ending")
+    groups.make(name, last=True, source={"kafka": {"endingTimestamp": before} if before else {}})
+    with pytest.raises(ApiError) as refusal:
+        groups.change(name, source={"kafka": {"endingTimestamp": after}})
+    assert (
+        f"spec.source.kafka.endingTimestamp cannot change (it was {was}), as consumers may have read past the new one: put it"
+        " back, or create another ConsumerGroup"
+    ) in str(refusal.value)
+
+
 class TestState:
     """Where the state of a key is depends on the number of cells, so that there are cells, and how many, is for good."""
 

@@ -70,6 +70,14 @@ def test_a_group_id_that_is_given_is_taken() -> None:
     assert declared(resource(source={"kafka": {"groupId": "mine"}})).kafka.group_id == "mine"
 
 
+def test_the_time_up_to_which_topics_are_read_is_one_in_seconds() -> None:
+    made = resource()
+    assert declared(made).kafka.ending_timestamp is None
+    made["spec"]["source"]["kafka"]["endingTimestamp"] = "2026-01-31T12:00:00.500+01:00"
+    assert declared(made).kafka.ending_timestamp == 1769857200.5
+    assert template_hash(made["spec"]) == template_hash(resource()["spec"]), "pods hear of ends while they run"
+
+
 @pytest.mark.parametrize(("cleanup", "deletes"), [({}, False), ({"cleanup": "Keep"}, False), ({"cleanup": "Delete"}, True)])
 def test_offsets_are_deleted_only_where_that_is_declared(cleanup: dict[str, Any], deletes: bool) -> None:
     assert declared(resource(**cleanup)).source.delete_offsets is deletes

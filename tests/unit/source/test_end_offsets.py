@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
@@ -53,6 +54,21 @@ def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(
     finally:
         watcher.close()
     assert "a failure of ours" in caplog.text
+
+
+def test_a_shard_that_is_read_up_to_an_offset_only_ends_there_for_a_query() -> None:
+    changed = threading.Event()
+    watcher = EndWatcher(Source(), changed.set, 0.001)
+    watcher.start()
+    try:
+        watcher.watch((SHARD, OTHER), {SHARD: 3})
+        assert changed.wait(5)
+        assert watcher.known() == {SHARD: 3, OTHER: 7}
+        assert asyncio.run(watcher.reached([SHARD])) == {SHARD: 3}
+        watcher.watch((SHARD, OTHER), {SHARD: 9})
+        assert watcher.known() == {SHARD: 7, OTHER: 7}, "the log has no more than that"
+    finally:
+        watcher.close()
 
 
 def test_a_query_that_reads_committed_records_sees_where_the_decided_transactions_end() -> None:

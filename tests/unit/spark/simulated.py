@@ -153,6 +153,7 @@ class FakeCoordinator:
 class FakeEnds:
     end_offsets: dict[ShardId, int] = field(default_factory=dict)
     watched: Mapping[ShardId, int] = field(default_factory=dict)
+    stops: Mapping[ShardId, int] = field(default_factory=dict)
     size: float = 100.0
     away: bool = False
     leaders: dict[ShardId, int] = field(default_factory=dict)
@@ -164,8 +165,8 @@ class FakeEnds:
     answers: asyncio.Event | None = None
     """When that is answered, if it takes a while."""
 
-    def watch(self, shards: Mapping[ShardId, int]) -> None:
-        self.watched = dict(shards)
+    def watch(self, shards: Mapping[ShardId, int], stops: Mapping[ShardId, int] | None = None) -> None:
+        self.watched, self.stops = dict(shards), dict(stops or {})
 
     async def sizes(self, positions: Mapping[ShardId, int]) -> Mapping[ShardId, float]:
         return dict.fromkeys(positions, self.size)

@@ -37,6 +37,15 @@ def test_a_fetch_asks_for_all_that_is_wanted_and_says_where_to_go_on() -> None:
     assert [offsets_in(each) for each in parts] == [[list(range(3, 10))], [list(range(20))]]
 
 
+def test_what_is_at_the_end_of_a_shard_that_is_read_up_to_there_and_after_it_is_left_out() -> None:
+    """Records 5 to 7 of a batch are wanted, then none of those that follow the end, as what was before it is compacted away."""
+    data = batch_of([kafka_bytes.Record(5), kafka_bytes.Record(7), kafka_bytes.Record(8)], last_offset=9)
+    fetcher = fetcher_of(FakeBrokers({A: [(9, data)], B: [(12, batch_of([kafka_bytes.Record(12)]))]}, {A: 30, B: 30}))
+    one, other = fetcher.fetch({A: Wanted(5, 1 << 20, 8), B: Wanted(3, 1 << 20, 10)}, behind=True)
+    assert (one.next, one.end, offsets_in(one)) == (8, 8, [[5, 7]])
+    assert (other.next, other.end, offsets_in(other)) == (10, 10, [[]])
+
+
 def test_shards_that_were_read_to_their_end_are_asked_for_on_connections_of_their_own() -> None:
     more, ends = FakeBrokers({A: log_of((0, 4))}, {A: 5}), FakeBrokers({A: []}, {A: 5})
     fetcher = fetcher_of(more, ends=ends)

@@ -30,6 +30,19 @@ def test_shards_that_have_more_and_shards_that_have_not_are_asked_for_apart() ->
     assert (stream.ask(behind=True), stream.ask(behind=False)) == ({A: Wanted(2, MOST)}, {B: Wanted(0, MOST)})
 
 
+def test_a_shard_that_is_read_to_where_it_is_to_be_read_is_not_asked_for_until_that_is_later() -> None:
+    stream, stops = Stream(16 * MIB), {A: 2}
+    stream.open(A, 0, lambda: None, lambda: stops[A])
+    asked = stream.ask(behind=True)
+    assert asked == {A: Wanted(0, MOST, 2)}
+    stream.arrived(asked, [part(A, 0, [0, 1], 2, 2)])
+    assert (stream.ask(behind=True), stream.ask(behind=False)) == ({}, {})
+    stops[A] = 5
+    assert stream.ask(behind=False) == {A: Wanted(2, MOST, 5)}
+    stream.skip(A, 0)
+    assert stream.ask(behind=True) == {A: Wanted(0, MOST, 5)}
+
+
 def test_a_shard_of_which_nothing_was_said_is_asked_for_again() -> None:
     stream = Stream(8 * MIB)
     opened(stream, A)

@@ -198,6 +198,19 @@ class Catalogue:
             "look up where its logs end", lambda wire: _offsets(wire, leaders, LATEST, read_committed=False), LOOK_TIMEOUT
         )
 
+    async def since(self, look: Look, wanted: Set[Partition], milliseconds: int) -> Mapping[Partition, int]:
+        """Of each of these partitions the offset of its first record at or after this time, -1 if it has none; one that no
+        leader answers for is absent. Raises SourceUnavailableError.
+        """
+        leaders = {partition: node for partition, node in look.leaders.items() if partition in wanted}
+        if not leaders:
+            return {}
+        return await self._connection.run(
+            "look up offsets by time",
+            lambda wire: _offsets(wire, leaders, milliseconds, read_committed=self._read_committed),
+            LOOK_TIMEOUT,
+        )
+
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
         found = await _topics(wire, interests)
         taken = boot_time()

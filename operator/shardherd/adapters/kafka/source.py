@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin import DescribeGroupsRequest
 
-from shardherd.adapters.kafka.catalogue import Catalogue, Interest
+from shardherd.adapters.kafka.catalogue import Catalogue, Interest, Look
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
+from shardherd.adapters.kafka.endings import Endings
 from shardherd.adapters.kafka.times import RecordTimes
-from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
+from shardherd.core.model.nouns import KafkaSource, Offset, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
 from shardherd.source.kafka.coordinators import ask_coordinator
 from shardherd.source.kafka.partitions import partition_of, shard_of
@@ -44,6 +45,8 @@ class KafkaShardSource:
         self._catalogue = catalogue
         self._source = source
         self._interest = Interest(source.topics, source.topic_pattern)
+        ending = source.ending_timestamp
+        self._endings = None if ending is None else Endings(ending, catalogue.since)
         self._times = RecordTimes(read_committed=source.read_committed)
         self._registered = False
         self._leave = leave
@@ -73,6 +76,9 @@ class KafkaShardSource:
                 f"no topic at {servers} matches spec.source.kafka.topicPattern {self._source.topic_pattern!r}; create one or"
                 " correct the pattern"
             )
+        if self._endings is not None:
+            shards, without_end = await self._endings.closed(look, shards)
+            unlooked = tuple(sorted({*unlooked, *without_end}))
         if sizes:
             known = await self._catalogue.sizes(look)
             shards = tuple(info._replace(size=known.get(partition_of(info.shard))) for info in shards)
@@ -99,10 +105,14 @@ class KafkaShardSource:
         return {shard_of(*partition): time for partition, time in found.items()}
 
     async def log_ends(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
-        """The high watermarks: an open transaction, which may hold records of before, does not end a log."""
+        """The high watermarks: an open transaction, which may hold records of before, does not end a log. None is above the end
+        of a shard that is closed.
+        """
         wanted = frozenset(partition_of(shard) for shard in shards)
-        found = await self._catalogue.log_ends(await self._catalogue.look(self._interest), wanted)
-        return {shard_of(*partition): end for partition, end in found.items()}
+        look = await self._catalogue.look(self._interest)
+        found = await self._catalogue.log_ends(look, wanted)
+        ends = {shard_of(*partition): end for partition, end in found.items()}
+        return ends if self._endings is None else self._endings.capped(ends, _shards_of(look, ends))
 
     async def live_members(self) -> tuple[str, ...]:
         """One description a member: client id and address. Raises SourceUnavailableError."""
@@ -135,6 +145,10 @@ class KafkaShardSource:
         if not self._closed:
             self._closed = True
             await self._leave()
+
+
+def _shards_of(look: Look, names: Collection[ShardId]) -> list[ShardInfo]:
+    return [info for infos in look.shards.values() for info in infos if info.shard in names]
 
 
 def _name(member: Any) -> str:

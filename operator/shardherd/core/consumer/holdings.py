@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from shardherd.core.consumer.ledger import Ledger
+from shardherd.core.consumer.ledger import Ledger, later_end
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import CheckpointOutcome, ConfirmedShard, ConsumerId, HeldShard, Offset, ShardId
 
@@ -23,7 +23,7 @@ class Grant:
     `done` is the next record after what is done, `durable` the coordinator's position. `turn` grows with each time it was
     taken in hand. `revoked`: it must be given up. `lost`: it is somebody else's, namely `successor`'s under `successor_epoch`
     if the coordinator has said so (else None and 0). `source_id`: of which shard of the source it was granted, empty where the
-    source has not said that.
+    source has not said that. `end`: records from there on are not the group's to read, None where it has no end.
     """
 
     shard: ShardId
@@ -38,6 +38,7 @@ class Grant:
     successor: ConsumerId | None = None
     successor_epoch: int = 0
     source_id: str = ""
+    end: Offset | None = None
 
 
 class Holdings(Ledger[Grant]):
@@ -119,7 +120,18 @@ class Holdings(Ledger[Grant]):
             before.successor, before.successor_epoch = self._consumer, each.owner_epoch
             self._lose(before)
         source_id = "" if each.source_id is UNSET else each.source_id
-        return Grant(each.shard, each.owner_epoch, each.position, each.position, each.held_since_epoch, source_id=source_id)
+        return Grant(
+            each.shard,
+            each.owner_epoch,
+            each.position,
+            each.position,
+            each.held_since_epoch,
+            source_id=source_id,
+            end=later_end(None, each),
+        )
+
+    def _confirmed_again(self, grant: Grant, each: ConfirmedShard) -> None:
+        grant.end = later_end(grant.end, each)
 
     def _fenced(self, outcome: CheckpointOutcome) -> None:
         grant = self._give_up(outcome.shard)

@@ -38,6 +38,11 @@ class Held(Protocol):
 G = TypeVar("G", bound=Held)
 
 
+def later_end(known: Offset | None, each: ConfirmedShard) -> Offset | None:
+    """Up to where a shard is to be read that has an end for its group only: what a reply says never takes anything back."""
+    return known if each.end is UNSET else max(known or 0, each.end)
+
+
 class Ledger(ABC, Generic[G]):
     """The account of one run of a consumer. `progress` grows whenever it gets on.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shardherd.core.consumer.ledger import Ledger
+from shardherd.core.consumer.ledger import Ledger, later_end
 from shardherd.core.model.nouns import ConfirmedShard, HeldShard, Offset, ShardId
 
 
@@ -36,7 +36,9 @@ class _Taken(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Grant:
-    """One shard that we hold. `position` is the next offset to hand out, `done` the end of what was finished."""
+    """One shard that we hold. `position` is the next offset to hand out, `done` the end of what was finished, and from `end`
+    on records are not the group's to read, if it is not None.
+    """
 
     epoch: int
     held_since: int
@@ -44,6 +46,7 @@ class _Grant:
     done: Offset
     durable: Offset
     revoked: bool = False
+    end: Offset | None = None
 
 
 def split_by_backlog(available: Mapping[ShardId, int], budget: int | None) -> dict[ShardId, int]:
@@ -121,6 +124,10 @@ class Tracker(Ledger[_Grant]):
         """The next offset to hand out of every shard that we may still read."""
         return {shard: grant.position for shard, grant in sorted(self._grants.items()) if not grant.revoked}
 
+    def ends(self) -> dict[ShardId, Offset]:
+        """Where the shards end that are read up to there only, although the source has more."""
+        return {shard: grant.end for shard, grant in self._grants.items() if grant.end is not None}
+
     def hand_out(self, stops: Mapping[ShardId, Offset]) -> dict[ShardId, ReadRange]:
         """The next ranges to read, up to these offsets; a shard that has nothing up to there gets an empty range.
 
@@ -195,10 +202,12 @@ class Tracker(Ledger[_Grant]):
         return ours
 
     def _granted(self, each: ConfirmedShard, before: _Grant | None) -> _Grant:  # noqa: ARG002
-        return _Grant(each.owner_epoch, each.held_since_epoch, each.position, each.position, each.position)
+        position = each.position
+        return _Grant(each.owner_epoch, each.held_since_epoch, position, position, position, end=later_end(None, each))
 
     def _confirmed_again(self, grant: _Grant, each: ConfirmedShard) -> None:
         grant.held_since = each.held_since_epoch
+        grant.end = later_end(grant.end, each)
 
     def _being_read(self, shard: ShardId, grant: _Grant) -> bool:  # noqa: ARG002
         return shard in self._in_flight or shard in self.adrift

@@ -34,6 +34,7 @@ from shardherd.core.model.nouns import (
     HeldShard,
     Offset,
     Phase,
+    ShardId,
     ShardState,
 )
 from shardherd.core.model.wording import some
@@ -121,6 +122,7 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     if record is None or not record.present or resets.discards(state):
         return ()
     in_cells = state.spec.settings.cells > 0
+    ends = state.spec.source.ending_timestamp is not None
     recreated = state.clocks.recreated
     found = []
     for shard in sorted(state.under.get((consumer, record.incarnation), ())):
@@ -129,15 +131,22 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
             continue
         if not grants.may_be_read(state, shard, position):
             continue
+        end = _end(state, shard, position) if ends else UNSET
         if not in_cells:
-            found.append(_confirmed(row, position, UNSET))
+            found.append(_confirmed(row, position, UNSET, end))
         elif not cells.is_lost(state, shard):
-            found.append(_confirmed(row, position, row.start))
+            found.append(_confirmed(row, position, row.start, end))
     return tuple(found)
 
 
-def _confirmed(row: ShardRecord, position: Offset, start: Offset | UnsetType) -> ConfirmedShard:
-    return ConfirmedShard(row.shard, row.owner_epoch, row.held_since_epoch, position, start, row.source_id or UNSET)
+def _confirmed(row: ShardRecord, position: Offset, start: Offset | UnsetType, end: Offset | UnsetType) -> ConfirmedShard:
+    return ConfirmedShard(row.shard, row.owner_epoch, row.held_since_epoch, position, start, row.source_id or UNSET, end)
+
+
+def _end(state: State, shard: ShardId, position: Offset) -> Offset:
+    """Up to where a shard is to be read that is closed before its log ends; until that is known, no further than it is read."""
+    info = state.infos.get(shard)
+    return position if info is None or info.open else max(position, info.end)
 
 
 def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:

@@ -222,6 +222,9 @@ class ConfirmedShard(Message, frozen=True):
     position is above it has state.
 
     `source_id` is of which shard of the source the position is, as in `ShardInfo`; absent where the source does not say.
+
+    `end` is told in groups that read up to a time only: the records at and after it are not the group's to read, although the
+    source has them. It may grow from one reply to the next, until the source was looked at; it never shrinks.
     """
 
     shard: ShardId
@@ -230,6 +233,7 @@ class ConfirmedShard(Message, frozen=True):
     position: Offset
     start: Offset | UnsetType = UNSET
     source_id: str | UnsetType = UNSET
+    end: Offset | UnsetType = UNSET
 
 
 class HeartbeatReply(Message, frozen=True):
@@ -539,7 +543,8 @@ class KafkaSource:
 
     `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only. With
     `read_committed` a shard ends where its first open transaction begins: that is as far as the group may read. With
-    `delete_offsets` the durable positions of what the group has forgotten are deleted.
+    `delete_offsets` the durable positions of what the group has forgotten are deleted. `ending_timestamp`, in seconds since
+    1970: each shard is read up to its first record at or after it, and is closed there; None if it has no end.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -554,6 +559,7 @@ class KafkaSource:
     read_committed: bool = False
     delete_offsets: bool = False
     security: KafkaSecurity = NO_SECURITY
+    ending_timestamp: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,6 +574,7 @@ class KinesisSource:
     counts_records: ClassVar[bool] = False
     last_position: ClassVar[Offset] = MAX_POSITION
     delete_offsets: ClassVar[bool] = True
+    ending_timestamp: ClassVar[float | None] = None
 
     stream: str
     region: str

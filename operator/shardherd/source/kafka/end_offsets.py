@@ -46,6 +46,7 @@ class EndWatcher:
         self._changed = changed
         self._interval = interval
         self._wanted: tuple[ShardId, ...] = ()
+        self._stops: Mapping[ShardId, Offset] = {}
         self._known = EndOffsets()
         self._failing = False
         self._complete_at: float | None = None
@@ -57,20 +58,26 @@ class EndWatcher:
     def close(self) -> None:
         self._thread.close(TIMEOUT)
 
-    def watch(self, shards: Iterable[ShardId]) -> None:
-        """From now on, these are the shards whose ends are wanted; new ones are asked for at once."""
-        wanted = tuple(shards)
+    def watch(self, shards: Iterable[ShardId], stops: Mapping[ShardId, Offset] | None = None) -> None:
+        """From now on, these are the shards whose ends are wanted; new ones are asked for at once. None of `stops` ends above
+        what that says.
+        """
+        wanted, self._stops = tuple(shards), stops or {}
         if wanted != self._wanted:
             self._wanted = wanted
             self._complete_at = None
             self._thread.wake()
 
     def known(self) -> Mapping[ShardId, Offset]:
-        return self._known
+        known, stops = self._known, self._stops
+        if not stops:
+            return known
+        return EndOffsets({shard: min(end, stops.get(shard, end)) for shard, end in known.items()}, epochs_in(known))
 
     async def reached(self, shards: Collection[ShardId]) -> Mapping[ShardId, Offset]:
         """How far these shards reach: what is known of them, and under which leaders."""
-        known, leaders = self._known, epochs_in(self._known)
+        known = self.known()
+        leaders = epochs_in(known)
         there = [shard for shard in shards if shard in known]
         return EndOffsets({each: known[each] for each in there}, {each: leaders[each] for each in there if each in leaders})
 

@@ -98,7 +98,7 @@ class NextEnds:
         self._thread.close()
         self._pool.shutdown()
 
-    def watch(self, shards: Mapping[ShardId, int]) -> None:
+    def watch(self, shards: Mapping[ShardId, int], stops: Mapping[ShardId, Offset] | None = None) -> None:  # noqa: ARG002
         wanted = dict(shards)
         with self._keeping:
             before, self._wanted = self._wanted, wanted

@@ -1,0 +1,87 @@
+"""Where partitions are closed that a group reads up to a time only, as brokers say what is where."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+
+import pytest
+
+from shardherd.adapters.kafka.catalogue import Look
+from shardherd.adapters.kafka.endings import Endings
+from shardherd.core.model.nouns import ShardId, ShardInfo
+from shardherd.ports import SourceUnavailableError
+from shardherd.source.kafka.partitions import Partition
+from tests.builders import info, shard
+
+TIME = 1_769_857_200.0
+LOOK = Look(0.0, frozenset())
+
+
+class Brokers:
+    """Says what it is given of each partition; without an answer its leader has moved."""
+
+    def __init__(self, **first: int) -> None:
+        self.first = {("t", int(name.removeprefix("p"))): offset for name, offset in first.items()}
+        self.asked: list[tuple[set[int], int]] = []
+
+    async def since(self, look: Look, wanted: Set[Partition], milliseconds: int) -> Mapping[Partition, int]:
+        assert look is LOOK
+        self.asked.append(({number for _, number in wanted}, milliseconds))
+        return {each: self.first[each] for each in wanted if each in self.first}
+
+
+def endings(brokers: Brokers, now: float = TIME + 1.0) -> Endings:
+    return Endings(TIME, brokers.since, lambda: now)
+
+
+def closed(found: Endings, *shards: ShardInfo) -> tuple[dict[str, tuple[int, int]], Sequence[ShardId]]:
+    """Of each shard where it begins and ends now, all of which are closed; and those that are not known."""
+    known, unknown = asyncio.run(found.closed(LOOK, shards))
+    assert not any(each.open for each in known)
+    return {each.shard.removeprefix("t/"): (each.begin, each.end) for each in known}, unknown
+
+
+def test_a_shard_is_closed_at_its_first_record_of_that_time_and_where_its_log_ended_without_one() -> None:
+    brokers = Brokers(p0=40, p1=-1)
+    made = endings(brokers)
+    assert closed(made, info("0"), info("1", end=70)) == ({"0": (0, 40), "1": (0, 70)}, ())
+    assert closed(made, info("0", end=200), info("1", end=90)) == ({"0": (0, 40), "1": (0, 70)}, ()), "what comes late is not"
+    assert brokers.asked == [({0, 1}, 1_769_857_200_000)], "once"
+
+
+def test_a_shard_without_a_leader_is_not_known_and_asked_for_again() -> None:
+    brokers = Brokers(p0=40)
+    made = endings(brokers)
+    assert closed(made, info("0"), info("1")) == ({"0": (0, 40)}, (shard("1"),))
+    brokers.first["t", 1] = 7
+    assert closed(made, info("0"), info("1")) == ({"0": (0, 40), "1": (0, 7)}, ())
+    assert [wanted for wanted, _ in brokers.asked] == [{0, 1}, {1}]
+
+
+def test_where_retention_has_deleted_what_there_was_before_the_end_nothing_is_left() -> None:
+    made = endings(Brokers(p0=40))
+    assert closed(made, info("0")) == ({"0": (0, 40)}, ())
+    assert closed(made, info("0", begin=60)) == ({"0": (60, 60)}, ())
+
+
+def test_a_topic_that_is_made_anew_ends_elsewhere() -> None:
+    brokers = Brokers(p0=40)
+    made = endings(brokers)
+    assert closed(made, info("0", source_id="one")) == ({"0": (0, 40)}, ())
+    brokers.first["t", 0] = -1
+    assert closed(made, info("0", end=5, source_id="two")) == ({"0": (0, 5)}, ())
+
+
+def test_nothing_is_read_before_that_time_and_the_error_says_so() -> None:
+    brokers = Brokers(p0=40)
+    with pytest.raises(SourceUnavailableError, match="endingTimestamp 2026-01-31T11:00:00Z is not past"):
+        closed(endings(brokers, TIME - 1.0), info("0"))
+    assert brokers.asked == []
+
+
+def test_no_log_ends_above_its_shard() -> None:
+    made = endings(Brokers(p0=40))
+    closed(made, info("0"))
+    ends = {shard("0"): 90, shard("1"): 80}
+    assert made.capped(ends, [info("0"), info("1")]) == {shard("0"): 40, shard("1"): 80}
