@@ -520,6 +520,12 @@ class GroupView(Message, frozen=True):
         others = Verdict.OK if said or self.verdict is Verdict.OK else Verdict.UNKNOWN
         return {shard: said.get(shard, others) for shard in shards}
 
+    @property
+    def all_over(self) -> bool:
+        """Whether every shard that the source has is closed and read to its end, and there is one."""
+        there = [shard.state for shard in self.shards if shard.present]
+        return bool(there) and all(state is ShardState.OVER for state in there)
+
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""
         return sum(1 for shard in self.shards if shard.state in states and shard.present)

@@ -127,6 +127,8 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     overdue = [shard.shard for shard in there if shard.state is ShardState.TRANSFER and shard.state_age > limit]
     if overdue:
         return not_ready(reasons.TRANSFER_OVERDUE, f"{_shards(overdue)} on the way to another consumer for over {limit:g} s.")
+    if view.all_over:
+        return Finding(ConditionType.READY, TRUE, reasons.CONSUMING, "All shards are closed, and read to their ends.")
     reading = f"{count(scale.desired, 'consumer')} {verb(scale.desired, 'reads', 'read')}"
     return Finding(ConditionType.READY, TRUE, reasons.CONSUMING, f"{reading} {count(view.shards_in(*ACTIVE), 'shard')}.")
 

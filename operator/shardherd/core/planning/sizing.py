@@ -144,6 +144,8 @@ def _idle(observation: Observation, view: GroupView, sizing: Sizing) -> Wish | N
     if goal > 0 and observation.now - sizing.idle_since < scaling.stabilization_window:
         return None
     message = f"All is read, and was for {scaling.stabilization_window:g} s: no consumer until the next record."
+    if view.all_over:
+        message = "All shards are read to their ends: no consumer."
     return Wish(0, IDLE, message, recommended=0)
 
 

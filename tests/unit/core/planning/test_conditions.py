@@ -240,6 +240,11 @@ class TestReady:
         assert seen["Ready"] == ("False", "Deleting", "The group is being deleted.")
 
 
+def test_a_group_whose_shards_are_all_read_to_their_ends_says_so() -> None:
+    over = view(shards(8, ShardState.OVER))
+    assert found(observation(view=over))["Ready"] == ("True", "Consuming", "All shards are closed, and read to their ends.")
+
+
 class TestSource:
     def test_an_unreachable_broker_is_named(self) -> None:
         lost = view(discovered=False, source_reachable=False, source_error="no Kafka broker answers at kafka:9092")

@@ -133,6 +133,10 @@ class TestZero:
         assert (self.since(59.9), self.since(60.0)) == (self.as_ever, self.nobody)
         assert (self.since(59.9, goal=1), self.since(60.0, goal=1)) == (self.as_ever, self.nobody)
 
+    def test_says_so_where_all_shards_are_read_to_their_ends(self) -> None:
+        over = view(shards(12, ShardState.OVER, lag_records=0))
+        assert self.since(60.0, view=over) == Decision(0, "Idle", "All shards are read to their ends: no consumer.", 0)
+
     def test_stays_the_answer_whatever_the_window(self) -> None:
         assert self.since(1.0, goal=0) == self.nobody
 
