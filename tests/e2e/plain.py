@@ -57,12 +57,7 @@ class Plain(Deployed):
 
     def reads(self) -> list[Read]:
         """All that was read so far, in the order of time."""
-        found = []
-        for file in self.notes.glob("*"):
-            consumer, _, run = file.name.partition(".")
-            lines = [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
-            found += [Read(ShardId(line.pop("shard")), consumer=consumer, run=run, **line) for line in lines]
-        return sorted(found, key=lambda read: read.at)
+        return reads_in(self.notes)
 
     def shards_of(self, consumer: str) -> set[ShardId]:
         """What this consumer holds."""
@@ -129,6 +124,16 @@ class Plain(Deployed):
 
         self.until(f"has read {produced}", done, 60, every=0.5)
         return self.reads()
+
+
+def reads_in(notes: Path) -> list[Read]:
+    """All that consumers have noted in this folder, in the order of time."""
+    found = []
+    for file in notes.glob("*"):
+        consumer, _, run = file.name.partition(".")
+        lines = [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        found += [Read(ShardId(line.pop("shard")), consumer=consumer, run=run, **line) for line in lines]
+    return sorted(found, key=lambda read: read.at)
 
 
 def skipped(reads: list[Read]) -> list[Read]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
 
+from tests.harness.backfill import ENDS_AT, grow, write
 from tests.harness.broker import Broker
 from tests.integration.local.herd import Herd
 from tests.integration.local.test_workers import PYTHON
@@ -24,34 +23,15 @@ SPARK: dict[str, Any] = {
 BEFORE, AFTER = 40, 20
 """Records of each partition of before the time, and of those that follow."""
 
-ENDS_AT = int(time.time()) - 1800
-
 
 @pytest.fixture
 def herd(tmp_path: Path, broker: Broker, herd: Herd) -> Iterator[Herd]:
     """A topic of two partitions with all that there is in them."""
     found = Herd(tmp_path / "two", broker.bootstrap, herd.name + "-two", shards=2)
     for partition in range(2):
-        write(found, partition, BEFORE, AFTER)
+        write(found.bootstrap, found.name, partition, BEFORE, AFTER)
     yield found
     found.close()
-
-
-def write(herd: Herd, partition: int, before: int, after: int) -> None:
-    """Records of before the time, and then others."""
-    producer = KafkaProducer(bootstrap_servers=herd.bootstrap, acks="all")
-    for number in range(before + after):
-        at = ENDS_AT - 600 + number if number < before else ENDS_AT + number - before
-        producer.send(herd.name, value=b"%d" % number, partition=partition, timestamp_ms=at * 1000).get(60)
-    producer.close()
-
-
-def grow(herd: Herd, partitions: int) -> None:
-    """The topic has so many partitions from now on."""
-    admin = KafkaAdminClient(bootstrap_servers=herd.bootstrap)
-    admin.create_partitions({herd.name: partitions})
-    herd.until("there are new ones", lambda: len(admin.describe_topics([herd.name])[0]["partitions"]) == partitions)
-    admin.close()
 
 
 def states(herd: Herd) -> dict[str, int]:
@@ -80,9 +60,9 @@ def test_what_was_written_up_to_a_time_is_read_and_nothing_else(herd: Herd, appl
     assert [(each["checkpoint"], each["end"], each["lagRecords"]) for each in herd.shards()] == [(BEFORE, BEFORE, 0)] * 2
 
     herd.kill_operator()
-    grow(herd, 4)
+    grow(herd.bootstrap, herd.name, 4, herd.until)
     for partition in (2, 3):
-        write(herd, partition, 10, 5)
+        write(herd.bootstrap, herd.name, partition, 10, 5)
     herd.up()
     herd.until("the new partitions wait for those that had their keys", lambda: states(herd) == {"OVER": 2, "WAIT": 2})
     herd.until("they are over, too", lambda: states(herd) == {"OVER": 4})
