@@ -75,12 +75,12 @@ class EndOffsets:
     def __init__(self, consumer: ConsumerRun, world: Around) -> None:
         self._consumer, self._world = consumer, world
         self._watched: tuple[ShardId, ...] = ()
-        self._stops: Mapping[ShardId, Offset] = {}
         self._known: Mapping[ShardId, Offset] = {}
         self._looks = Looks(consumer.process.loop.time) if world.plan.kinesis else None
 
     def watch(self, shards: Iterable[ShardId], stops: Mapping[ShardId, Offset] | None = None) -> None:
-        self._watched, self._stops = tuple(shards), stops or {}
+        assert not stops, "no group of a world reads up to a time only"
+        self._watched = tuple(shards)
 
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
         return {}
