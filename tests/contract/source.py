@@ -32,11 +32,21 @@ class SourceLab(Protocol):
     rack: str
     """Of the broker that leads every partition."""
 
-    def transaction(self, topic: str, partition: int, records: int) -> AbstractAsyncContextManager[None]:
-        """So many records of a transaction that is open while the context lasts, and committed then."""
+    def transaction(
+        self, topic: str, partition: int, records: int, since: float | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """So many records of a transaction that is open while the context lasts, and committed then. `since` as in `append`."""
         ...
 
-    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, *, read_committed: bool = False) -> ShardSource: ...
+    def open(
+        self,
+        topics: tuple[str, ...],
+        pattern: str,
+        group_id: str,
+        *,
+        read_committed: bool = False,
+        ending_timestamp: float | None = None,
+    ) -> ShardSource: ...
 
     def open_unreachable(self) -> tuple[ShardSource, str]:
         """A source at an address where nobody listens, and that address."""
@@ -114,6 +124,34 @@ class SourceContract:
         assert await source.log_ends((second,)) == {second: 7}
         async with lab.transaction(f"{prefix}a", 0, 3):
             assert await source.log_ends((first,)) == {first: 3}
+
+    @pytest.mark.parametrize("read_committed", [False, True])
+    async def test_a_shard_that_is_read_up_to_a_time_is_closed_there(
+        self, lab: SourceLab, prefix: str, read_committed: bool
+    ) -> None:
+        """Also where a transaction is open before that, behind which its log seems to have nothing."""
+        at = float(int(time.time())) - 1000.0
+        await lab.create(f"{prefix}a", 3)
+        await lab.append(f"{prefix}a", 0, 5, since=at - 3.0)
+        await lab.append(f"{prefix}a", 1, 2, since=at - 100.0)
+        async with lab.transaction(f"{prefix}a", 1, 3, since=at - 50.0):
+            await lab.append(f"{prefix}a", 1, 2, since=at - 1.0)
+            source = lab.open((f"{prefix}a",), "", prefix, read_committed=read_committed, ending_timestamp=at)
+            shards = (await source.discover()).shards
+            assert [(info.begin, info.end, info.open) for info in shards] == [(0, 3, False), (0, 6, False), (0, 0, False)]
+        await lab.append(f"{prefix}a", 2, 4, since=at - 60.0)
+
+        async def written() -> bool:
+            return list((await source.log_ends([info_name(f"{prefix}a", 2)])).values()) == [4]
+
+        await lab.eventually(written)
+        assert [info.end for info in (await source.discover()).shards] == [3, 6, 0], "what comes late is not read"
+
+    async def test_until_a_time_has_come_up_to_which_is_read_nothing_is(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        source = lab.open((f"{prefix}a",), "", prefix, ending_timestamp=4_102_444_800.0)
+        with pytest.raises(SourceUnavailableError, match="endingTimestamp 2100-01-01T00:00:00Z is not past"):
+            await source.discover()
 
     async def test_positions_are_found_by_time(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 3)

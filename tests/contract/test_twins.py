@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,8 @@ from tests.harness.memory_secrets import MemorySecrets
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 
 
-def spec_of(
-    topics: tuple[str, ...], pattern: str, group_id: str, servers: str = "kafka:9092", *, read_committed: bool = False
-) -> GroupSpec:
-    source = KafkaSource(servers, topics, pattern, group_id, read_committed=read_committed)
+def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str = "kafka:9092", **more: Any) -> GroupSpec:
+    source = KafkaSource(servers, topics, pattern, group_id, **more)
     return GroupSpec(GROUP, source, GroupSettings(), wanted=1)
 
 
@@ -104,15 +103,15 @@ class MemorySourceLab:
         times += [(0.0 if since is None else since) + number for number in range(records)]
 
     @asynccontextmanager
-    async def transaction(self, topic: str, partition: int, records: int) -> AsyncIterator[None]:
+    async def transaction(self, topic: str, partition: int, records: int, since: float | None = None) -> AsyncIterator[None]:
         shard = ShardId(f"{topic}/{partition}")
         self.kafka.open_since[shard] = self.kafka.topics[topic][partition][1]
-        self.kafka.append(topic, partition, records)
+        await self.append(topic, partition, records, since)
         yield
         del self.kafka.open_since[shard]
 
-    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, *, read_committed: bool = False) -> ShardSource:
-        return MemoryConnector(self.kafka).source(spec_of(topics, pattern, group_id, read_committed=read_committed))
+    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, **more: Any) -> ShardSource:
+        return MemoryConnector(self.kafka).source(spec_of(topics, pattern, group_id, **more))
 
     def open_unreachable(self) -> tuple[ShardSource, str]:
         return MemoryConnector(MemoryKafka(reachable=False)).source(spec_of(("a",), "", "g", "nowhere:1")), "nowhere:1"

@@ -177,6 +177,8 @@ class _Api:
 
     async def heartbeat(self, request: web.BaseRequest) -> web.Response:
         runner, heartbeat = await self._admit(request, Heartbeat)
+        if runner.spec.source.ending_timestamp is not None:
+            protocol.check_knows_ends(request.headers.get(protocol.PROTOCOL_HEADER), str(runner.spec.identity))
         wait = _wait(request)
         try:
             reply = await runner.heartbeat(heartbeat, wait)

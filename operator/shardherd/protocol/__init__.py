@@ -27,6 +27,7 @@ __all__ = [
     "Error",
     "ErrorDetails",
     "ForcedCheckpoint",
+    "check_knows_ends",
     "check_version",
     "dump_error",
     "dumps",
@@ -45,8 +46,12 @@ calls, is none. Requests of the version before must be served: see `check_versio
 1. The first.
 2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`, a leave `stopped`.
 3. A heartbeat may tell what its consumer is about: `phase`, `phaseAgeMs` and `goesOnInMs`.
-4. A heartbeat may name cells whose state is lost, `stateLost`, and tell how full its consumer is: `gauges`.
+4. A heartbeat may name cells whose state is lost, `stateLost`, and tell how full its consumer is: `gauges`. A consumer reads no
+   shard from its `end` on.
 """
+
+KNOWS_ENDS = 4
+"""The version from which on consumers read no shard from its end on: others are refused where shards have ends."""
 
 PROTOCOL_HEADER = "Shardherd-Protocol"
 
@@ -171,6 +176,17 @@ def check_version(header: str | None) -> int:
         f"the header {PROTOCOL_HEADER} names {theirs}, this coordinator serves version {' and '.join(served)}; use an image of"
         " the application with the minor release of shardherd that the operator has, or the one before it"
     )
+
+
+def check_knows_ends(header: str | None, group: str) -> None:
+    """Raises ProtocolVersionError for a consumer that would read past the ends of a group's shards, or that is not served."""
+    if (version := check_version(header)) < KNOWS_ENDS:
+        raise ProtocolVersionError(
+            f"the header {PROTOCOL_HEADER} names version '{version}', whose consumers read past the"
+            f" spec.source.kafka.endingTimestamp of group {group}; use an image of the application with the release of"
+            " shardherd that the operator has",
+            group=group,
+        )
 
 
 def _optional(kind: Callable[[str], T], value: object) -> T | None:

@@ -25,8 +25,8 @@ RUN = f"{time.time_ns():x}"[-7:]
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 
 
-def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str, *, read_committed: bool = False) -> GroupSpec:
-    source = KafkaSource(servers, topics, pattern, group_id, read_committed=read_committed)
+def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str, **more: Any) -> GroupSpec:
+    source = KafkaSource(servers, topics, pattern, group_id, **more)
     return GroupSpec(GROUP, source, GroupSettings(), wanted=1)
 
 
@@ -110,14 +110,16 @@ class KafkaLab:
         await eventually(sent)
 
     @asynccontextmanager
-    async def transaction(self, topic: str, partition: int, records: int) -> AsyncIterator[None]:
+    async def transaction(self, topic: str, partition: int, records: int, since: float | None = None) -> AsyncIterator[None]:
+        first = time.time() if since is None else since
         producer = KafkaProducer(bootstrap_servers=self.servers, transactional_id=f"{topic}-{partition}")
 
         def begin() -> None:
             producer.init_transactions()
             producer.begin_transaction()
             for number in range(records):
-                producer.send(topic, value=b"%d" % number, partition=partition)
+                at = round((first + number) * 1000)
+                producer.send(topic, value=b"%d" % number, partition=partition, timestamp_ms=at)
             producer.flush()
 
         try:
@@ -127,8 +129,8 @@ class KafkaLab:
         finally:
             await asyncio.to_thread(producer.close)
 
-    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, *, read_committed: bool = False) -> ShardSource:
-        return self.connector.source(spec_of(topics, pattern, group_id, self.servers, read_committed=read_committed))
+    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, **more: Any) -> ShardSource:
+        return self.connector.source(spec_of(topics, pattern, group_id, self.servers, **more))
 
     def open_unreachable(self) -> tuple[ShardSource, str]:
         return self.connector.source(spec_of(("a",), "", "g", "127.0.0.1:1")), "127.0.0.1:1"

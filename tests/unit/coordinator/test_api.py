@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from shardherd.coordinator import CoordinatorServer, Tls, limits, openapi
 from shardherd.coordinator.auth import REMEMBER
 from shardherd.core.group.liveness import KEPT_FOR
 from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError, UnknownGroupError
-from shardherd.core.model.nouns import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
+from shardherd.core.model.nouns import ConsumerId, GroupSpec, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.harness.authorities import HOST, Switched, secret, write_bundle
 from tests.harness.tcp_proxy import TcpProxy
@@ -392,9 +393,9 @@ async def test_stopping_releases_the_lease(service: Service) -> None:
 ADMIN = Caller("ops", "admin", "", "", "", "system:serviceaccount:ops:admin")
 
 
-async def leading(service: Service) -> None:
+async def leading(service: Service, spec: GroupSpec | None = None) -> None:
     """The group is served, and the positions of its shards are known."""
-    service.server.coordination.apply(spec_of())
+    service.server.coordination.apply(spec or spec_of())
     await service.server.lead()
     await service.settled()
     await service.rig.becomes(lambda: all(row.checkpoint == 0 for row in service.server.coordination.views()[IDENTITY].shards))
@@ -597,6 +598,18 @@ async def test_a_coordinator_serves_its_version_and_the_one_before(service: Serv
         assert answer[1]["Upgrade"] == "shardherd/4"
         assert answer[2]["error"]["code"] == "ProtocolVersion"
         assert f"names version '{asked}', this coordinator serves version 3 and 4" in answer[2]["error"]["message"]
+
+
+@pytest.mark.parametrize(("asked", "status"), [("3", 426), ("4", 200)])
+async def test_a_consumer_that_would_read_past_the_end_of_a_shard_is_refused(service: Service, asked: str, status: int) -> None:
+    spec = spec_of()
+    await leading(service, dataclasses.replace(spec, source=dataclasses.replace(spec.kafka, ending_timestamp=1_700_000_000.0)))
+
+    answer = await send(service, "POST", f"{BASE}/heartbeat", protocol.dumps(HEARTBEAT), **{protocol.PROTOCOL_HEADER: asked})
+
+    assert answer[0] == status
+    if status == 426:
+        assert "consumers read past the spec.source.kafka.endingTimestamp of group" in answer[2]["error"]["message"]
 
 
 class TestTls:

@@ -10,8 +10,9 @@ from msgspec import UNSET
 
 from shardherd.core.consumer.holdings import Holdings
 from shardherd.core.consumer.tracker import Tracker
+from shardherd.core.group.ownership import decode, encode
 from shardherd.core.model.event_reasons import SHARD_OVER
-from shardherd.core.model.nouns import ConfirmedShard, ConsumerId, GroupSpec, HeartbeatReply, ShardId
+from shardherd.core.model.nouns import ConfirmedShard, ConsumerId, GroupSpec, HeartbeatReply, ShardId, ShardInfo
 from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, info, shard, spec
 
@@ -71,12 +72,40 @@ def test_what_is_read_to_its_end_is_over_and_read_once_more_if_it_is_set_back() 
     assert play.state("1") == "OVER"
 
 
-def test_what_is_over_is_not_read_once_more_because_retention_has_passed_its_end() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param(info("1", begin=80, end=80, open=False), id="retention has passed it"),
+        pytest.param(info("1", end=60, open=False), id="records came late, or the one at it is compacted away"),
+        pytest.param(info("1", end=30, open=False), id="its log was cut off"),
+    ],
+)
+def test_where_a_shard_ends_is_what_was_said_first(now: ShardInfo, restarts: bool) -> None:
     play = reading()
     play.checkpoint("g-0", "1", 50)
-    play.discover([info("0", open=False), info("1", begin=80, end=80, open=False)])
+    if restarts:
+        play.restart()
+        play.beat("g-0")
+    play.discover([info("0", open=False), now])
     play.settle("g-0")
-    assert play.states() == {"0": "ALREADY_ALLOC", "1": "OVER"}
+    over = play.shard("1")
+    assert (over.state, over.end, over.lag_records, play.view.withheld) == ("OVER", 50, 0, ())
+    assert play.shard("0").state == "ALREADY_ALLOC"
+
+
+def test_where_shards_end_is_stored() -> None:
+    play = reading()
+    stored = decode(encode(play.group.ownership))
+    assert {name: row.end for name, row in stored.shards.items()} == {A: ("", 100), shard("1"): ("", 50)}
+
+
+def test_a_shard_of_a_topic_that_was_made_anew_ends_where_that_one_does() -> None:
+    play = Play(ending())
+    play.discover([info("0", open=False, source_id="one")])
+    play.settle("g-0")
+    play.discover([info("0", end=7, open=False, source_id="two")])
+    assert play.shard("0").end == 7
 
 
 def reply(end: int | None, position: int = 0) -> HeartbeatReply:
@@ -103,7 +132,7 @@ def test_a_new_shard_of_an_ordered_group_whose_topic_grew_waits_for_the_end_of_i
     assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT"}
     play.wait(10.0, ("g-0",))
     (due,) = play.group.cutovers_due(play.now)
-    play.ask(replace(due, ends={A: 100}))
+    play.ask(replace(due, ends={A: 900}))
     assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT"}
     play.checkpoint("g-0", "0", 100)
     assert play.states() == {"0": "OVER", "1": "OVER"}

@@ -200,14 +200,15 @@ class Catalogue:
 
     async def since(self, look: Look, wanted: Set[Partition], milliseconds: int) -> Mapping[Partition, int]:
         """Of each of these partitions the offset of its first record at or after this time, -1 if it has none; one that no
-        leader answers for is absent. Raises SourceUnavailableError.
+        leader answers for is absent. Of open transactions, too: where those begin a log only seems to end. Raises
+        SourceUnavailableError.
         """
         leaders = {partition: node for partition, node in look.leaders.items() if partition in wanted}
         if not leaders:
             return {}
         return await self._connection.run(
             "look up offsets by time",
-            lambda wire: _offsets(wire, leaders, milliseconds, read_committed=self._read_committed),
+            lambda wire: _offsets(wire, leaders, milliseconds, read_committed=False),
             LOOK_TIMEOUT,
         )
 

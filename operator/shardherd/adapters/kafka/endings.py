@@ -1,13 +1,14 @@
 """Where the partitions of a group are closed that is to read its topics up to a time, and no further.
 
-Called by the group's source for every look. It decides the end of each partition, once: that of its first record at or after
-the time, or of its log where it has none by then. Nothing else ends a partition of Kafka.
+Called by the group's source for every look. It says the end of each partition: that of its first record at or after the time,
+or of its log where it has none by then. Nothing else ends a partition of Kafka. The coordinator keeps what is said first.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Protocol
 
 from shardherd.adapters.kafka.catalogue import Look
 from shardherd.core.model.nouns import Offset, ShardId, ShardInfo
@@ -15,17 +16,21 @@ from shardherd.core.model.times import rfc3339
 from shardherd.ports import SourceUnavailableError
 from shardherd.source.kafka.partitions import Partition, partition_of
 
-Since = Callable[[Look, Set[Partition], int], Awaitable[Mapping[Partition, Offset]]]
-"""The offset of the first record of each of these partitions at or after a time in milliseconds, -1 if it has none. A partition
-without an answer is absent. Raises SourceUnavailableError."""
+
+class Logs(Protocol):
+    """What a cluster's leaders say now of the logs of partitions, as `Catalogue` has it."""
+
+    async def log_ends(self, look: Look, wanted: Set[Partition]) -> Mapping[Partition, Offset]: ...
+
+    async def since(self, look: Look, wanted: Set[Partition], milliseconds: int) -> Mapping[Partition, Offset]: ...
 
 
 class Endings:
     """The ends of one group's shards. `timestamp` is in seconds since 1970, `clock` the time of day."""
 
-    def __init__(self, timestamp: float, since: Since, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, timestamp: float, logs: Logs, clock: Callable[[], float] = time.time) -> None:
         self._timestamp = timestamp
-        self._since = since
+        self._logs = logs
         self._clock = clock
         self._ends: dict[tuple[ShardId, str], Offset] = {}
         """By the shard and the id of its topic: one that is made anew has an end of its own."""
@@ -35,7 +40,7 @@ class Endings:
         if self._clock() < self._timestamp:
             raise SourceUnavailableError(
                 f"spec.source.kafka.endingTimestamp {rfc3339(self._timestamp)} is not past: what is written until then is not"
-                " known yet, and the group begins to read then. For an earlier beginning create it with a time that is past"
+                " known yet, and the group begins to read then. To begin earlier, create it with a time that is past"
             )
         there = tuple(shards)
         if missing := [info for info in there if _key(info) not in self._ends]:
@@ -44,18 +49,15 @@ class Endings:
         known = tuple(_closed(info, ends[key]) for info in there if (key := _key(info)) in ends)
         return known, tuple(info.shard for info in there if _key(info) not in ends)
 
-    def capped(self, log_ends: Mapping[ShardId, Offset], shards: Sequence[ShardInfo]) -> dict[ShardId, Offset]:
-        """Ends of logs, none above that of its shard."""
-        ends = {info.shard: self._ends[key] for info in shards if (key := _key(info)) in self._ends}
-        return {shard: min(end, ends.get(shard, end)) for shard, end in log_ends.items()}
-
     async def _look_up(self, look: Look, missing: Sequence[ShardInfo]) -> None:
         wanted = frozenset(partition_of(info.shard) for info in missing)
-        found = await self._since(look, wanted, round(self._timestamp * 1000))
+        # First, and not of the look: that may be older than the time, and what comes after this is of after it.
+        log_ends = await self._logs.log_ends(look, wanted)
+        found = await self._logs.since(look, wanted, round(self._timestamp * 1000))
         for info in missing:
-            if (offset := found.get(partition_of(info.shard))) is not None:
-                # Without such a record it is where the log ended after that time: what comes late is not read.
-                self._ends[_key(info)] = offset if offset >= 0 else info.end
+            partition = partition_of(info.shard)
+            if partition in log_ends and partition in found:
+                self._ends[_key(info)] = found[partition] if found[partition] >= 0 else log_ends[partition]
 
 
 def _key(info: ShardInfo) -> tuple[ShardId, str]:
@@ -64,4 +66,4 @@ def _key(info: ShardInfo) -> tuple[ShardId, str]:
 
 def _closed(info: ShardInfo, end: Offset) -> ShardInfo:
     # Retention may have deleted all that there was before it.
-    return info._replace(end=max(end, info.begin), open=False)
+    return info._replace(begin=min(info.begin, end), end=end, open=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin import DescribeGroupsRequest
 
-from shardherd.adapters.kafka.catalogue import Catalogue, Interest, Look
+from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.endings import Endings
 from shardherd.adapters.kafka.times import RecordTimes
-from shardherd.core.model.nouns import KafkaSource, Offset, ShardId, ShardInfo
+from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
 from shardherd.ports import Discovered, SourceUnavailableError
 from shardherd.source.kafka.coordinators import ask_coordinator
 from shardherd.source.kafka.partitions import partition_of, shard_of
@@ -46,7 +46,7 @@ class KafkaShardSource:
         self._source = source
         self._interest = Interest(source.topics, source.topic_pattern)
         ending = source.ending_timestamp
-        self._endings = None if ending is None else Endings(ending, catalogue.since)
+        self._endings = None if ending is None else Endings(ending, catalogue)
         self._times = RecordTimes(read_committed=source.read_committed)
         self._registered = False
         self._leave = leave
@@ -69,6 +69,9 @@ class KafkaShardSource:
         shards = (
             look.shards[topics[0]] if len(topics) == 1 else tuple(chain.from_iterable(look.shards[topic] for topic in topics))
         )
+        if self._endings is not None:
+            shards, without_end = await self._endings.closed(look, shards)
+            unlooked = tuple(sorted({*unlooked, *without_end}))
         if not shards and (missing or unlooked):
             raise SourceUnavailableError(missing or f"Kafka at {servers}: {unlooked[0]} has no leader; start its broker")
         if not shards:
@@ -76,9 +79,6 @@ class KafkaShardSource:
                 f"no topic at {servers} matches spec.source.kafka.topicPattern {self._source.topic_pattern!r}; create one or"
                 " correct the pattern"
             )
-        if self._endings is not None:
-            shards, without_end = await self._endings.closed(look, shards)
-            unlooked = tuple(sorted({*unlooked, *without_end}))
         if sizes:
             known = await self._catalogue.sizes(look)
             shards = tuple(info._replace(size=known.get(partition_of(info.shard))) for info in shards)
@@ -105,14 +105,10 @@ class KafkaShardSource:
         return {shard_of(*partition): time for partition, time in found.items()}
 
     async def log_ends(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
-        """The high watermarks: an open transaction, which may hold records of before, does not end a log. None is above the end
-        of a shard that is closed.
-        """
+        """The high watermarks: an open transaction, which may hold records of before, does not end a log."""
         wanted = frozenset(partition_of(shard) for shard in shards)
-        look = await self._catalogue.look(self._interest)
-        found = await self._catalogue.log_ends(look, wanted)
-        ends = {shard_of(*partition): end for partition, end in found.items()}
-        return ends if self._endings is None else self._endings.capped(ends, _shards_of(look, ends))
+        found = await self._catalogue.log_ends(await self._catalogue.look(self._interest), wanted)
+        return {shard_of(*partition): end for partition, end in found.items()}
 
     async def live_members(self) -> tuple[str, ...]:
         """One description a member: client id and address. Raises SourceUnavailableError."""
@@ -145,10 +141,6 @@ class KafkaShardSource:
         if not self._closed:
             self._closed = True
             await self._leave()
-
-
-def _shards_of(look: Look, names: Collection[ShardId]) -> list[ShardInfo]:
-    return [info for infos in look.shards.values() for info in infos if info.shard in names]
 
 
 def _name(member: Any) -> str:

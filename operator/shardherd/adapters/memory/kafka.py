@@ -5,12 +5,14 @@ Shared by every coordinator of a test, as a real cluster is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardherd.adapters.memory.faults import Faults
 from shardherd.core.group.topics import PatternError, check, selects
 from shardherd.core.model.nouns import GroupSpec, KafkaSource, Offset, ShardId, ShardInfo
+from shardherd.core.model.times import rfc3339
 from shardherd.ports import CommitFencedError, Discovered, SourceUnavailableError, UnknownShardsError
 
 
@@ -75,6 +77,7 @@ class MemoryShardSource:
     def __init__(self, kafka: MemoryKafka, source: KafkaSource) -> None:
         self._kafka = kafka
         self._source = source
+        self._ends: dict[tuple[ShardId, str], Offset] = {}
 
     async def discover(self, *, sizes: bool = False, ends: bool = False) -> Discovered:
         del ends  # they are always there
@@ -119,7 +122,18 @@ class MemoryShardSource:
             raise SourceUnavailableError(
                 f"Kafka at {self._source.bootstrap_servers}: {unlooked[0]} has no leader; start its broker"
             )
+        if (ending := self._source.ending_timestamp) is not None:
+            if ending > time.time():
+                raise SourceUnavailableError(f"spec.source.kafka.endingTimestamp {rfc3339(ending)} is not past")
+            shards = tuple(self._closed(info, ending) for info in shards)
         return Discovered(shards, unlooked, missing)
+
+    def _closed(self, info: ShardInfo, ending: float) -> ShardInfo:
+        name, _, number = info.shard.rpartition("/")
+        log_end, times = self._kafka.topics[name][int(number)][1], self._kafka.times.get(info.shard, [])
+        young = (offset for offset in range(info.begin, log_end) if offset < len(times) and times[offset] >= ending)
+        end = self._ends.setdefault((info.shard, info.source_id), next(young, log_end))
+        return info._replace(begin=min(info.begin, end), end=end, open=False)
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         await _enter(self._kafka, "positions_at", self._source.bootstrap_servers)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
-from shardherd.core.group import grants
+from shardherd.core.group import endings, grants
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model import growths
 from shardherd.core.model.event_reasons import CUTOVER_REACHED, CUTOVER_TAKEN
@@ -52,7 +52,8 @@ def taken(state: State, request: CutoverDue, now: float) -> None:
     same = _same(state, request.topic, request.after)
     if not same or request.asked < _settled_at(state, same[0]):
         return
-    changed = {each: _with_ends(each, request.ends) for each in same}
+    found = endings.within(state, request.ends)
+    changed = {each: _with_ends(each, found) for each in same}
     if all(before == after for before, after in changed.items()):
         return
     put(state, tuple(changed.get(each, each) for each in state.record.growths))

@@ -214,8 +214,7 @@ def rewind_if_before_end(state: State, shard: ShardId, now: float) -> bool:
         return False
     if another(record, info):
         return False
-    if max(position, info.begin) >= info.end:
-        # What there was before the end is read, or retention has deleted it.
+    if position >= info.end:
         return False
     state.put_shard(record._replace(state=step(record.state, Cause.REWOUND), since=now))
     return True

@@ -98,6 +98,8 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "revision": [record.revision for record in shards],
             "source": [record.source_id for record in shards],
             "parents": {record.shard: list(record.parents) for record in shards if record.parents},
+            # Only of groups that read up to a time.
+            **({"ends": ends} if (ends := {record.shard: list(record.end) for record in shards if record.end}) else {}),
         },
     }
 
@@ -140,10 +142,11 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
     names: Sequence[ConsumerId] = data["names"]
     runs = [Incarnation(uid, start) for uid, start in data["runs"]]
     columns = data["shards"]
-    lengths = {len(column) for name, column in columns.items() if name != "parents"}
+    lengths = {len(column) for name, column in columns.items() if name not in ("parents", "ends")}
     if len(lengths) != 1:
         raise ValueError(f"the columns of its shards have lengths {sorted(lengths)}")
     shards = {}
+    ends = {shard: (source, end) for shard, (source, end) in columns.get("ends", {}).items()}
     for at, shard in enumerate(columns["shard"]):
         shards[ShardId(shard)] = ShardRecord(
             shard=ShardId(shard),
@@ -159,6 +162,7 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             revision=columns["revision"][at],
             parents=tuple(columns["parents"].get(shard, ())),
             source_id=columns["source"][at],
+            end=ends.get(shard),
         )
     consumers = [_decode_consumer(consumer) for consumer in data["consumers"]]
     known = {consumer.consumer for consumer in consumers}

@@ -36,7 +36,8 @@ class ShardRecord(NamedTuple):
     `holder`, `incarnation` and `owner_epoch` are the grant in ALREADY_ALLOC and TRANSFER; in other states `holder` is None and
     `owner_epoch` is the last one given. `revision` is the one in which its holder was last given it or asked for it. `start` is
     the position resolved when the shard appeared, in a group with cells where its state begins; `started` is True once a
-    position of it was durable.
+    position of it was durable. `end`, in a group that reads up to a time, is where it is closed, and the id of the source of
+    which that holds.
     """
 
     shard: ShardId
@@ -53,6 +54,7 @@ class ShardRecord(NamedTuple):
     parents: tuple[ShardId, ...] = ()
     source_id: str = ""
     since: float = 0.0
+    end: tuple[str, Offset] | None = None
 
 
 class EndReason:

@@ -141,6 +141,9 @@ def _idle(observation: Observation, view: GroupView, sizing: Sizing) -> Wish | N
     scaling, goal = observation.declared.scaling, sizing.goal or 0
     if scaling.min_replicas > 0 or sizing.idle_since is None or not view.source_reachable:
         return None
+    if any(shard.present and not shard.open and shard.state is ShardState.NOT_ALLOC for shard in view.shards):
+        # Only who holds a shard that is closed can end it, also where there is nothing to read.
+        return None
     if goal > 0 and observation.now - sizing.idle_since < scaling.stabilization_window:
         return None
     message = f"All is read, and was for {scaling.stabilization_window:g} s: no consumer until the next record."

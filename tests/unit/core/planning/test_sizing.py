@@ -133,6 +133,11 @@ class TestZero:
         assert (self.since(59.9), self.since(60.0)) == (self.as_ever, self.nobody)
         assert (self.since(59.9, goal=1), self.since(60.0, goal=1)) == (self.as_ever, self.nobody)
 
+    def test_is_not_where_a_closed_shard_waits_for_somebody_to_end_it(self) -> None:
+        over, empty = shards(11, ShardState.OVER, lag_records=0), shards(1, ShardState.NOT_ALLOC, lag_records=0, open=False)
+        message = "1 shard to read, 4 for each consumer: 1 consumer."
+        assert self.since(99.0, goal=0, view=view((*over, *empty))) == Decision(1, "FollowingShards", message, 1)
+
     def test_says_so_where_all_shards_are_read_to_their_ends(self) -> None:
         over = view(shards(12, ShardState.OVER, lag_records=0))
         assert self.since(60.0, view=over) == Decision(0, "Idle", "All shards are read to their ends: no consumer.", 0)
