@@ -160,6 +160,12 @@ REFUSED = [
         id="an end that is no time",
     ),
     pytest.param(
+        {"source": {"kafka": {"endingTimestamp": "2026-01-31T12:00:00Z", "startingPosition": "Latest"}}},
+        "spec.source.kafka.startingPosition Latest begins behind spec.source.kafka.endingTimestamp, so that nothing is read:"
+        " set it to Earliest, or remove the end",
+        id="a beginning behind the end",
+    ),
+    pytest.param(
         {
             "source": {"kafka": {"endingTimestamp": "2026-01-31T12:00:00Z"}},
             "state": {"cells": 6, "checkpoint": {"claimName": "clicks-state"}},

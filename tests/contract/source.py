@@ -139,6 +139,8 @@ class SourceContract:
             source = lab.open((f"{prefix}a",), "", prefix, read_committed=read_committed, ending_timestamp=at)
             shards = (await source.discover()).shards
             assert [(info.begin, info.end, info.open) for info in shards] == [(0, 3, False), (0, 6, False), (0, 0, False)]
+            found = await source.positions_at(at - 49.0)
+            assert found[info_name(f"{prefix}a", 1)] == 3, "what comes next is not taken for its end"
         await lab.append(f"{prefix}a", 2, 4, since=at - 60.0)
 
         async def written() -> bool:

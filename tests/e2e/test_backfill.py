@@ -58,7 +58,7 @@ def backfill(place: Lab) -> Iterator[Backfill]:
         "bootstrapServers": "kafka:9092",
         "topics": [NAME],
         "endingTimestamp": datetime.fromtimestamp(ENDS_AT, UTC).isoformat(),
-        "growth": {"settle": "5s"},
+        "growth": {"settle": "15s"},
     }
     scaling = {"mode": "Shards", "minReplicas": 0, "maxReplicas": 2, "shardsPerConsumer": 1, "stabilizationWindow": "5s"}
     place.kube.apply(

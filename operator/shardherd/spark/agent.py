@@ -365,7 +365,9 @@ class Agent(ConsumerRun):
         bounds = EndOffsets()
         while not (wanted := self.tracker.positions().keys()) or not wanted <= bounds.keys():
             self._records.clear()
-            missing = wanted - bounds.keys()
+            # One that ends where it is read to is read on once the coordinator has looked how far, or is not ours any more.
+            positions, ends = self.tracker.positions(), self.tracker.ends()
+            missing = {shard for shard in wanted - bounds.keys() if ends.get(shard) != positions[shard]}
             reached = await self._end_offsets.reached(missing) if missing else {}
             bounds = EndOffsets({**bounds, **reached}, {**bounds.leaders, **epochs_in(reached)})
             if not reached:

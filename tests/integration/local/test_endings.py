@@ -48,7 +48,7 @@ def records(herd: Herd, *counts: int) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("application", [pytest.param(PYTHON, id="workers"), pytest.param(SPARK, id="Spark")])
 def test_what_was_written_up_to_a_time_is_read_and_nothing_else(herd: Herd, application: dict[str, Any]) -> None:
     def declare(**more: Any) -> tuple[str, ...]:
-        kafka = {"endingTimestamp": datetime.fromtimestamp(ENDS_AT, UTC).isoformat(), "growth": {"settle": "5s"}}
+        kafka = {"endingTimestamp": datetime.fromtimestamp(ENDS_AT, UTC).isoformat(), "growth": {"settle": "10s"}}
         manifest = herd.declare(
             replicas=2, ordered=True, sessionTimeout="15s", source={"kafka": kafka}, application=application, **more
         )

@@ -23,10 +23,13 @@ class Brokers:
 
     def __init__(self, first: dict[int, int], ends: dict[int, int] | None = None) -> None:
         self.first, self.ends = first, ends or {}
+        self.away = False
         self.asked: list[object] = []
 
     async def log_ends(self, look: Look, wanted: Set[Partition]) -> Mapping[Partition, int]:
         assert look is LOOK
+        if self.away:
+            raise SourceUnavailableError("no leader answers")
         self.asked.append({number for _, number in wanted})
         return {each: self.ends.get(each[1], 100) for each in wanted if each[1] in self.first}
 
@@ -63,6 +66,25 @@ def test_a_shard_without_a_leader_is_not_known_and_asked_for_again() -> None:
     brokers.first[1] = 7
     assert closed(made, info("0"), info("1")) == ({"0": (0, 40), "1": (0, 7)}, ())
     assert brokers.asked == [{0, 1}, 1_769_857_200_000, {1}, 1_769_857_200_000]
+
+
+def test_where_no_leader_of_the_others_answers_those_that_are_known_are_read() -> None:
+    brokers = Brokers({0: 40})
+    made = endings(brokers)
+    brokers.away = True
+    with pytest.raises(SourceUnavailableError, match="no leader answers"):
+        closed(made, info("0"), info("1"))
+    brokers.away = False
+    closed(made, info("0"), info("1"))
+    brokers.away = True
+    assert closed(made, info("0"), info("1")) == ({"0": (0, 40)}, (shard("1"),))
+
+
+def test_what_has_not_changed_of_a_shard_is_not_made_anew() -> None:
+    made = endings(Brokers({0: 40}))
+    (first,), _ = asyncio.run(made.closed(LOOK, [info("0")]))
+    (second,), _ = asyncio.run(made.closed(LOOK, [info("0", end=200)]))
+    assert second is first
 
 
 def test_where_retention_has_deleted_what_there_was_before_the_end_nothing_is_left() -> None:

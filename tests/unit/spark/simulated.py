@@ -176,13 +176,17 @@ class FakeEnds:
         if self.answers is not None:
             await self.answers.wait()
         reach = self.end_offsets if self.reach is None else self.reach
-        return EndOffsets({shard: reach[shard] for shard in shards if shard in reach}, self.leaders)
+        return EndOffsets({shard: self._stopped(shard, reach[shard]) for shard in shards if shard in reach}, self.leaders)
 
     def failing(self) -> bool:
         return self.away
 
     def known(self) -> Mapping[ShardId, int]:
-        return EndOffsets({shard: self.end_offsets[shard] for shard in self.watched if shard in self.end_offsets}, self.leaders)
+        ends = self.end_offsets
+        return EndOffsets({shard: self._stopped(shard, ends[shard]) for shard in self.watched if shard in ends}, self.leaders)
+
+    def _stopped(self, shard: ShardId, end: int) -> int:
+        return min(end, self.stops.get(shard, end))
 
 
 @dataclass

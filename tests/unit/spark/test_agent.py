@@ -910,3 +910,20 @@ def test_available_now_needs_no_warm_up_and_reads_up_to_what_there_was() -> None
         assert await scene.agent.latest(end, 60) is end
 
     story(body)
+
+
+def test_a_shard_is_read_up_to_its_end_also_by_available_now_which_waits_until_that_is_known() -> None:
+    async def body(scene: Scene) -> None:
+        scene.end_offsets.end_offsets = {A: 100}
+        prepared = asyncio.create_task(scene.agent.prepare_available_now())
+        scene.coordinator.assigned = {A: ConfirmedShard(A, 4, 4, 0, end=0)}
+        scene.coordinator.revision += 1
+        await asyncio.sleep(10)
+        assert (len(scene.agent.tracker.shards), prepared.done()) == (1, False), "the coordinator has not looked yet"
+        scene.coordinator.assigned = {A: ConfirmedShard(A, 4, 4, 0, end=40)}
+        await scene.until(prepared.done)
+        end = await scene.agent.latest(NOTHING, 60)
+        assert spans(end) == {A: (0, 40, 4)}
+        assert await scene.agent.latest(end, 60) is end
+
+    story(body)

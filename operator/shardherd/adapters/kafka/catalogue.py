@@ -167,10 +167,13 @@ class Catalogue:
             self._groups[node] = (taken, found)
             return found
 
-    async def first_since(self, look: Look, interest: Interest, milliseconds: int) -> Mapping[Partition, int]:
+    async def first_since(
+        self, look: Look, interest: Interest, milliseconds: int, *, undecided: bool = False
+    ) -> Mapping[Partition, int]:
         """Of each partition of interest the offset of its first record at or after this time; one without is absent.
 
-        Raises SourceUnavailableError also if a partition's leader has just moved, or if it has none.
+        With `undecided` also where a transaction is open. Raises SourceUnavailableError also if a partition's leader has just
+        moved, or if it has none.
         """
         leaders = {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
         led = leaders.keys()
@@ -179,7 +182,7 @@ class Catalogue:
             raise SourceUnavailableError(f"{lost[0][0]}/{lost[0][1]} has no leader; start its broker")
         found = await self._connection.run(
             "look up offsets by time",
-            lambda wire: _offsets(wire, leaders, milliseconds, read_committed=self._read_committed),
+            lambda wire: _offsets(wire, leaders, milliseconds, read_committed=self._read_committed and not undecided),
             LOOK_TIMEOUT,
         )
         if missing := sorted(leaders.keys() - found.keys()):

@@ -34,6 +34,8 @@ class Endings:
         self._clock = clock
         self._ends: dict[tuple[ShardId, str], Offset] = {}
         """By the shard and the id of its topic: one that is made anew has an end of its own."""
+        self._last: dict[ShardId, ShardInfo] = {}
+        """What was said last of each shard, which is said again while nothing of it has changed."""
 
     async def closed(self, look: Look, shards: Iterable[ShardInfo]) -> tuple[tuple[ShardInfo, ...], tuple[ShardId, ...]]:
         """These shards with their ends, and those of which it could not be learned yet. Raises SourceUnavailableError."""
@@ -46,14 +48,26 @@ class Endings:
         if missing := [info for info in there if _key(info) not in self._ends]:
             await self._look_up(look, missing)
         ends = self._ends
-        known = tuple(_closed(info, ends[key]) for info in there if (key := _key(info)) in ends)
+        known = tuple(self._closed(info, ends[key]) for info in there if (key := _key(info)) in ends)
         return known, tuple(info.shard for info in there if _key(info) not in ends)
+
+    def _closed(self, info: ShardInfo, end: Offset) -> ShardInfo:
+        # Retention may have deleted all that there was before it.
+        made = info._replace(begin=min(info.begin, end), end=end, open=False)
+        if self._last.get(info.shard) != made:
+            self._last[info.shard] = made
+        return self._last[info.shard]
 
     async def _look_up(self, look: Look, missing: Sequence[ShardInfo]) -> None:
         wanted = frozenset(partition_of(info.shard) for info in missing)
-        # First, and not of the look: that may be older than the time, and what comes after this is of after it.
-        log_ends = await self._logs.log_ends(look, wanted)
-        found = await self._logs.since(look, wanted, round(self._timestamp * 1000))
+        try:
+            # First, and not of the look: that may be older than the time, and what comes after this is of after it.
+            log_ends = await self._logs.log_ends(look, wanted)
+            found = await self._logs.since(look, wanted, round(self._timestamp * 1000))
+        except SourceUnavailableError:
+            if not self._ends:
+                raise
+            return  # a broker does not answer that leads all of these: the others are read
         for info in missing:
             partition = partition_of(info.shard)
             if partition in log_ends and partition in found:
@@ -62,8 +76,3 @@ class Endings:
 
 def _key(info: ShardInfo) -> tuple[ShardId, str]:
     return info.shard, info.source_id
-
-
-def _closed(info: ShardInfo, end: Offset) -> ShardInfo:
-    # Retention may have deleted all that there was before it.
-    return info._replace(begin=min(info.begin, end), end=end, open=False)

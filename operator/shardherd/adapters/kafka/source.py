@@ -88,7 +88,9 @@ class KafkaShardSource:
         """By the timestamps of the records, as Kafka keeps them: of their creation, or of their appending to the log."""
         await self.discover()
         look = await self._catalogue.look(self._interest)
-        found = await self._catalogue.first_since(look, self._interest, round(timestamp * 1000))
+        # Where a shard is closed, what is not found would be taken for behind its end.
+        undecided = self._endings is not None
+        found = await self._catalogue.first_since(look, self._interest, round(timestamp * 1000), undecided=undecided)
         return {shard_of(*partition): offset for partition, offset in found.items()}
 
     async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:

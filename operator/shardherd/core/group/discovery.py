@@ -45,12 +45,9 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     and without them they would begin anew. The next look has them.
     """
     before = state.infos
-    infos = {info.shard: info for info in request.shards}
+    infos = {info.shard: info for info in endings.known(state, request.shards)}
     if request.read is not None and infos.keys() - state.shards.keys() - state.positions.keys() - request.read:
         return
-    ends = state.spec.source.ending_timestamp is not None
-    if ends:
-        infos = endings.known(state, infos)
     infos |= {shard: before[shard] for shard in request.unlooked if shard in before}  # it is as it was, as far as anybody knows
     state.put_infos(infos)
     unlooked, unlooked_before = request.unlooked - infos.keys(), state.clocks.unlooked
@@ -68,8 +65,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     else:
         rebuild.came_back(state, {shard: notes[shard] for shard in fresh if shard in notes}, now)
     _appear(state, fresh, request, notes, now)
-    if ends:
-        endings.keep(state)
+    endings.keep(state)
     if first:
         state.put_record(discovered=True)
     closed = [info.shard for info in request.shards if not info.open]

@@ -12,13 +12,17 @@ from shardherd.core.group.state import State
 from shardherd.core.model.nouns import Offset, ShardId, ShardInfo
 
 
-def known(state: State, infos: Mapping[ShardId, ShardInfo]) -> dict[ShardId, ShardInfo]:
+def known(state: State, shards: tuple[ShardInfo, ...]) -> tuple[ShardInfo, ...]:
     """These shards, each ending where it was closed first. What retention has deleted behind that is not missing."""
-    return {shard: _ended(state, shard, info) for shard, info in infos.items()}
+    if state.spec.source.ending_timestamp is None:
+        return shards
+    return tuple(_ended(state, info) for info in shards)
 
 
 def keep(state: State) -> None:
     """Store where the shards end that the source shows."""
+    if state.spec.source.ending_timestamp is None:
+        return
     for shard, info in state.infos.items():
         row = state.shards[shard]
         if not info.open and row.end != (info.source_id, info.end):
@@ -33,9 +37,11 @@ def within(state: State, log_ends: Mapping[ShardId, Offset]) -> Mapping[ShardId,
     return {shard: min(log_ends[shard], end[1]) for shard, end in rows.items() if end is not None}
 
 
-def _ended(state: State, shard: ShardId, info: ShardInfo) -> ShardInfo:
-    row = state.shards.get(shard)
+def _ended(state: State, info: ShardInfo) -> ShardInfo:
+    row = state.shards.get(info.shard)
     if info.open or row is None or row.end is None or row.end[0] != info.source_id:
         return info
     end = row.end[1]
+    if info.end == end and info.begin <= end:
+        return info
     return info._replace(begin=min(info.begin, end), end=end)

@@ -25,6 +25,7 @@ from shardherd.core.group import (
     checkpoints,
     cutovers,
     discovery,
+    endings,
     heartbeats,
     liveness,
     positions,
@@ -246,7 +247,7 @@ class Group:
             or bool(state.clocks.due or state.moving or state.unsettled or state.clocks.away or state.clocks.unlooked)
             or balance.looks_at_weights(state)
             or state.clocks.kept_out != kept_out
-            or tuple(state.infos.values()) != shards
+            or tuple(state.infos.values()) != endings.known(state, shards)
         )
 
     @property
