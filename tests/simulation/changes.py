@@ -239,7 +239,9 @@ def grow_topic(world: World) -> bool:
 
         def noticed() -> None:
             for name in before:
-                shards[name].end += rng.choice((0, 10, 60))
+                more = rng.choice((0, 10, 60))
+                if shards[name].open:
+                    shards[name].end += more
             grown.ends = {name: shards[name].end for name in before}
 
         world.timeline.at(grown.noticed, None, noticed)

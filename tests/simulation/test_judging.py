@@ -468,6 +468,22 @@ def test_nobody_scales_or_shuts_down_a_group_that_is_deleted(fault: changes.Faul
     assert ((world.pods.wanted, world.spec, world.asleep) == before) is deleted
 
 
+def test_nothing_is_written_to_shards_that_are_closed_when_their_topic_grows() -> None:
+    world = World(plan(0))
+    for number in range(8):
+        world.source.add(world.source.name(number))
+    shards = world.history.shards
+    world.history.stored = cast("Any", SimpleNamespace(shards=dict(shards)))
+    closed = dict.fromkeys(shards, 0)
+    for name in closed:
+        shards[name].open = False
+        closed[name] = shards[name].end
+    assert changes.grow_topic(world)
+    (grown,) = world.history.grown
+    world.timeline.run(grown.noticed + 1.0)
+    assert grown.ends == closed
+
+
 def away_while_the_ownership_was_rebuilt(*rows: ShardRecord, has_position: bool = True, heard: bool = True) -> Judge:
     """A judge who has seen t/0 granted and read, and these rows when the time for claims was over; A reads t/0 on from 4.
 
