@@ -81,6 +81,7 @@ def backfill(place: Lab) -> Iterator[Backfill]:
 def test_a_topic_is_read_up_to_a_time_and_once_more_after_a_reset(backfill: Backfill) -> None:
     """Transitions 8, 2 and 7."""
     whole = {(f"{NAME}/{partition}", offset) for partition in range(2) for offset in range(BEFORE)}
+    backfill.await_ready(WITHIN)
     backfill.waits("is read up to the time", lambda: backfill.states() == {ShardState.OVER: 2})
     assert backfill.records() == Counter(whole)
     backfill.waits("has no consumer any more", lambda: backfill.pods("consumer") == [])
