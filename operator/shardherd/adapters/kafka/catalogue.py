@@ -194,26 +194,21 @@ class Catalogue:
 
         Never of the look: that may be seconds old, and keeps what it knew of a partition whose leader did not answer.
         """
-        leaders = {partition: node for partition, node in look.leaders.items() if partition in wanted}
-        if not leaders:
-            return {}
-        return await self._connection.run(
-            "look up where its logs end", lambda wire: _offsets(wire, leaders, LATEST, read_committed=False), LOOK_TIMEOUT
-        )
+        return await self._of_logs(look, wanted, LATEST, "look up where its logs end")
 
     async def since(self, look: Look, wanted: Set[Partition], milliseconds: int) -> Mapping[Partition, int]:
         """Of each of these partitions the offset of its first record at or after this time, -1 if it has none; one that no
         leader answers for is absent. Of open transactions, too: where those begin a log only seems to end. Raises
         SourceUnavailableError.
         """
+        return await self._of_logs(look, wanted, milliseconds, "look up offsets by time")
+
+    async def _of_logs(self, look: Look, wanted: Set[Partition], which: int, what: str) -> Mapping[Partition, int]:
+        """These offsets, as `_offsets` has them, of whole logs."""
         leaders = {partition: node for partition, node in look.leaders.items() if partition in wanted}
         if not leaders:
             return {}
-        return await self._connection.run(
-            "look up offsets by time",
-            lambda wire: _offsets(wire, leaders, milliseconds, read_committed=False),
-            LOOK_TIMEOUT,
-        )
+        return await self._connection.run(what, lambda wire: _offsets(wire, leaders, which, read_committed=False), LOOK_TIMEOUT)
 
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
         found = await _topics(wire, interests)

@@ -523,8 +523,7 @@ class GroupView(Message, frozen=True):
     @property
     def all_over(self) -> bool:
         """Whether every shard that the source has is closed and read to its end, and there is one."""
-        there = [shard.state for shard in self.shards if shard.present]
-        return bool(there) and all(state is ShardState.OVER for state in there)
+        return 0 < self.shards_in(ShardState.OVER) == self.shards_in(*ShardState)
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""
