@@ -1,7 +1,8 @@
 """`make bench-state`: what it costs that keyed state moves, against a Spark query over all shards that is stopped and started.
 
-Two applications with a core each share the cells of a group, with so much state in each, under a coordinator, while a producer
-writes to all of them. One is cordoned, so the other gains its cells; then it gets them back. A cell's pause is the time between
+Two applications share the cells of a group, with so much state in each, under a coordinator, while a producer writes to all of
+them. With little state each runs one task at a time (`driver.cores: 1`), with much state one for each cell, as docs/state.md
+advises. One is cordoned, so the other gains its cells; then it gets them back. A cell's pause is the time between
 the ends of two of its micro-batches with records. The peer is one application with as many cores and one query over all
 shards, with the same state in all: it is ended and started anew, which is how a query gets another number of cores, and,
 only printed, its query is stopped and started in the session that is warm.
@@ -52,11 +53,12 @@ LITTLE = 10
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What there is: cells, keys in each, and how much memory a driver has."""
+    """What there is: cells, keys in each, and how much memory and how many task slots a driver has."""
 
     cells: int
     keys: int
     memory: str
+    slots: int
 
     def shards(self) -> list[str]:
         return [f"cell/{number}" for number in range(self.cells)]
@@ -171,6 +173,7 @@ def cells(servers: str, topic: str, size: Size, rounds: int) -> tuple[list[Move]
             for ordinal in range(2):
                 variables = moves.environment(folder, ordinal, servers, port, GROUP)
                 variables["SHARDHERD_STATE_LOCATION"] = str(folder / "state")
+                variables["SHARDHERD_DRIVER_CORES"] = str(size.slots)
                 variables["SHARDHERD_SPARK_CONF"] = json.dumps({"spark.driver.memory": size.memory})
                 made.append(moves.follower(MODULE, folder / f"{ordinal}.log", variables))
             print(f"logs of the drivers: {folder}", flush=True)
@@ -284,7 +287,8 @@ def main() -> None:
     with broker() as servers:
         for megabytes in asked.megabytes:
             large = megabytes > 100
-            size = Size(asked.cells, megabytes * 1_000_000 // VALUE, "2g" if large else "640m")
+            memory, slots = ("2g", asked.cells) if large else ("640m", 1)
+            size = Size(asked.cells, megabytes * 1_000_000 // VALUE, memory, slots)
             rows += measured(servers, size, megabytes, asked.rounds)
     print(render(rows))
 

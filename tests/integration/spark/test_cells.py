@@ -21,6 +21,12 @@ APPLICATION = Path(__file__).with_name("cell_application.py")
 CELLS = 2
 KEYS = 12
 
+BATCHES = 12
+"""Micro-batches after which Spark has taken a snapshot: it does so in every tenth."""
+
+SOON = 45.0
+"""Seconds: Spark's own setting stores one a minute after the query has begun."""
+
 
 def run(site: Site, consumer: str, start: int = 1, **extra: str) -> Driver:
     settings = {"TEST_APPLICATION": str(APPLICATION), "SHARDHERD_STATE_LOCATION": str(site.folder / "state"), **extra}
@@ -103,4 +109,34 @@ def test_cells_move_forth_and_back_with_their_state_and_no_count_is_wrong(
         assert [start for start, _ in read] == [0, *(stop for _, stop in read[:-1])]
         assert read[-1][1] == position
     assert (site.sink / f"ended-{first.name}").exists(), "run_cells has returned"
+    assert second.terminate() == 0
+
+
+@long
+def test_a_snapshot_of_the_state_is_stored_soon_and_the_next_holder_goes_on_from_it(
+    site: Site, coordinator: ScriptedCoordinator, topic: str
+) -> None:
+    coordinator.cells = CELLS
+    records = Records(site, topic)
+    first, second = run(site, "clicks-0"), run(site, "clicks-1")
+    warm(coordinator, first, second)
+    coordinator.grant("clicks-0", *shards_of(topic, 0))
+    for _ in range(BATCHES):
+        records.write(KEYS)
+        half = records.total // 2
+        coordinator.wait_until(lambda half=half: durable(coordinator) == half, "a micro-batch more is finished", START)
+    stored = site.folder / "state"
+    coordinator.wait_until(lambda: any(stored.rglob("*.zip")), "a snapshot is stored")
+    began = min(path.stat().st_mtime for path in stored.rglob("*.changelog"))
+    assert min(path.stat().st_mtime for path in stored.rglob("*.zip")) - began < SOON
+
+    # Without them nothing but a snapshot has the first counts.
+    for version in range(1, BATCHES - 1):
+        for path in stored.rglob(f"{version}_*.changelog"):
+            path.unlink()
+    coordinator.grant("clicks-1", *shards_of(topic, 0))
+    records.write(KEYS)
+    coordinator.wait_until(lambda: durable(coordinator) == records.total // 2, "the cell goes on")
+    assert counts(site) == {key: count for key, count in records.counts.items() if int(key[1:]) % 2 == 0}
+    assert first.terminate() == 0
     assert second.terminate() == 0

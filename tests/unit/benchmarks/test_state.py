@@ -17,4 +17,4 @@ def test_the_micro_batches_of_each_cell_are_counted_since_a_moment() -> None:
 
 
 def test_cells_are_called_as_the_application_calls_them() -> None:
-    assert Size(3, 10, "1g").shards() == ["cell/0", "cell/1", "cell/2"]
+    assert Size(3, 10, "1g", 1).shards() == ["cell/0", "cell/1", "cell/2"]

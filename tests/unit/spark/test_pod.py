@@ -116,6 +116,20 @@ def test_a_pod_is_told_the_files_of_its_kafka_credentials_and_a_wrong_one_is_nam
         read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": '{"protocol": "SSH"}'})
 
 
+def test_a_driver_in_a_group_with_state_keeps_it_in_rocksdb_and_stores_its_snapshots_within_ten_seconds() -> None:
+    stateless, stateful = (spark_conf(read_pod({**POD, **more})) for more in ({}, {"SHARDHERD_STATE_LOCATION": "/state"}))
+    store = "spark.sql.streaming.stateStore"
+
+    assert {name: text for name, text in stateful.items() if name not in stateless} == {
+        f"{store}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{store}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{store}.checkpointFormatVersion": "2",
+        f"{store}.maintenanceInterval": "10s",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.scheduler.mode": "FAIR",
+    }
+
+
 def test_a_fixed_number_of_executors_is_what_spark_is_told() -> None:
     conf = spark_conf(read_pod({**POD, **EXECUTORS}))
 
