@@ -95,6 +95,15 @@ def test_a_lost_executor_pod_costs_no_record_and_the_query_goes_on(groups: dict[
     assert now["metadata"]["uid"] == driver["metadata"]["uid"]
 
 
+def test_no_second_copy_of_pyspark_is_compiled_by_each_process_that_spark_starts(groups: dict[str, Running]) -> None:
+    running = groups[EXECUTORS]
+    executor = running.until("has executors", lambda: running.pods("executor"), 60)[0]
+    for each in (running.pods("consumer")[0], executor):
+        pod = each["metadata"]["name"]
+        found = running.lab.kube.run("exec", "-n", NAMESPACE, pod, "--", "find", "/opt/venv", "-name", "pyspark*.zip")
+        assert found == ""
+
+
 def test_executors_read_everything_once(groups: dict[str, Running]) -> None:
     running = groups[EXECUTORS]
     executors = running.until("has executors", lambda: running.pods("executor"), 60)
