@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 
 # Whatever cluster the caller talks to is none of ours.
 unexport KUBECONFIG
-# Python keeps what it has compiled, as in the images: a Spark application starts half a dozen processes of it.
+# Python keeps what it has compiled: a Spark application starts half a dozen processes of it.
 unexport PYTHONDONTWRITEBYTECODE
 
 PY := .venv/bin/python
@@ -72,10 +72,9 @@ unit: venv ## The quick tests: no process but pytest's own.
 coverage: venv ## Whether the quick tests take every line and branch of the core.
 	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
 
-# Python tells a file that has changed by its size and the second: two mutants could be taken for one.
 .PHONY: mutation
 mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="group/fsm" for some of it); SIMULATION=1: how many of a sample the simulation alone notices (MUTANTS=300).
-	@PYTHONDONTWRITEBYTECODE=1 nice $(PY) -W ignore -m $(if $(SIMULATION),tests.simulation.mutants --mutants $(MUTANTS) $(if $(SEED_START),--draw $(SEED_START)),dev.mutation) $(MODULES)
+	@nice $(PY) -W ignore -m $(if $(SIMULATION),tests.simulation.mutants --mutants $(MUTANTS) $(if $(SEED_START),--draw $(SEED_START)),dev.mutation) $(MODULES)
 
 .PHONY: integration
 integration: venv ## Contract and integration tests, on a real API server and broker.

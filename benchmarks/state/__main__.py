@@ -3,7 +3,7 @@
 Two applications share the cells of a group, with so much state in each, under a coordinator, while a producer writes to all of
 them. With little state each runs one task at a time (`driver.cores: 1`), with much state one for each cell, as docs/state.md
 advises. One is cordoned, so the other gains its cells; then it gets them back. A cell's pause is the time between
-the ends of two of its micro-batches with records. The peer is one application with as many cores and one query over all
+the ends of two of its micro-batches with records. The peer is one application with two slots and one query over all
 shards, with the same state in all: it is ended and started anew, which is how a query gets another number of cores, and,
 only printed, its query is stopped and started in the session that is warm.
 """

@@ -97,7 +97,7 @@ def test_a_lost_executor_pod_costs_no_record_and_the_query_goes_on(groups: dict[
 
 def test_no_second_copy_of_pyspark_is_compiled_by_each_process_that_spark_starts(groups: dict[str, Running]) -> None:
     running = groups[EXECUTORS]
-    executor = running.until("has executors", lambda: running.pods("executor"), 60)[0]
+    executor = running.until("has an executor", lambda: [pod for pod in running.pods("executor") if is_ready(pod)], 120)[0]
     for each in (running.pods("consumer")[0], executor):
         pod = each["metadata"]["name"]
         found = running.lab.kube.run("exec", "-n", NAMESPACE, pod, "--", "find", "/opt/venv", "-name", "pyspark*.zip")

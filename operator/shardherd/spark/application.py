@@ -56,7 +56,7 @@ STATE = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    # How soon a snapshot is stored that was taken. Until then whoever gains the cell puts in again all that changed before it.
+    # How soon a snapshot is stored that was taken. Whoever gains the cell puts in again all that has changed since the last.
     "spark.sql.streaming.stateStore.maintenanceInterval": "10s",
     # A cell is small, and its state's partitions are fixed by its first micro-batch: cells are what runs in parallel.
     "spark.sql.shuffle.partitions": "1",
