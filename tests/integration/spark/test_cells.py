@@ -33,6 +33,14 @@ def run(site: Site, consumer: str, start: int = 1, **extra: str) -> Driver:
     return site.start(consumer, start, "a-token", **settings)
 
 
+def two_consumers(site: Site, coordinator: ScriptedCoordinator) -> tuple[Driver, Driver]:
+    """Both may be given cells."""
+    coordinator.cells = CELLS
+    first, second = run(site, "clicks-0"), run(site, "clicks-1")
+    warm(coordinator, first, second)
+    return first, second
+
+
 def shards_of(topic: str, cell: int) -> list[str]:
     return [f"{topic}/{number}" for number in range(4) if number % CELLS == cell]
 
@@ -75,10 +83,8 @@ def durable(coordinator: ScriptedCoordinator) -> int:
 def test_cells_move_forth_and_back_with_their_state_and_no_count_is_wrong(
     site: Site, coordinator: ScriptedCoordinator, topic: str
 ) -> None:
-    coordinator.cells = CELLS
+    first, second = two_consumers(site, coordinator)
     records = Records(site, topic)
-    first, second = run(site, "clicks-0"), run(site, "clicks-1")
-    warm(coordinator, first, second)
     for cell in range(CELLS):
         coordinator.grant("clicks-0", *shards_of(topic, cell))
     records.write(240)
@@ -116,10 +122,8 @@ def test_cells_move_forth_and_back_with_their_state_and_no_count_is_wrong(
 def test_a_snapshot_of_the_state_is_stored_soon_and_the_next_holder_goes_on_from_it(
     site: Site, coordinator: ScriptedCoordinator, topic: str
 ) -> None:
-    coordinator.cells = CELLS
+    first, second = two_consumers(site, coordinator)
     records = Records(site, topic)
-    first, second = run(site, "clicks-0"), run(site, "clicks-1")
-    warm(coordinator, first, second)
     coordinator.grant("clicks-0", *shards_of(topic, 0))
     for _ in range(BATCHES):
         records.write(KEYS)
