@@ -81,7 +81,11 @@ class Lab:
         )
 
     def make_volume(self, namespace: str, claim: str) -> Path:
-        """A claim bound to a folder of this machine that the image's user may write to; returns the folder."""
+        """A claim bound to a folder of this machine that the image's user may write to; returns the folder.
+
+        It returns once the claim is bound: a pod that the scheduler refused a moment before that may wait for its next look
+        at such pods, which is minutes away.
+        """
         folder = self.shared / namespace / claim
         folder.mkdir(parents=True, exist_ok=True)
         # fsGroup does nothing on a hostPath: the folder itself belongs to the image's user.
@@ -116,6 +120,8 @@ class Lab:
                 },
             },
         )
+        wanted = "--for=jsonpath={.status.phase}=Bound"
+        self.kube.run("wait", wanted, f"pvc/{claim}", "-n", namespace, "--timeout=60s", timeout=90)
         return folder
 
     def install(self, namespaces: Sequence[str]) -> None:
