@@ -25,12 +25,12 @@ from kafka.errors import (
     TransactionalIdAuthorizationFailedError,
     UnsupportedSaslMechanismError,
 )
-from kafka.net.selector import NetworkSelector
 
 from shardherd.adapters.kafka.access import Access
 from shardherd.clock import boot_time
 from shardherd.ports import SourceUnavailableError
 from shardherd.source.kafka.connection_manager import PLAINTEXT, ClientManager, Failure, error_text
+from shardherd.source.kafka.network_loop import network_loop
 from shardherd.source.kafka_python.private import crash_of
 from shardherd.source.security.credential_errors import CredentialsError
 
@@ -215,7 +215,7 @@ class KafkaConnection:
 def _client(servers: str, access: Access | None) -> tuple[Any, Any]:
     # Every failure is reported by us, with the address, once; kafka-python would log each attempt as an error.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    net = NetworkSelector(client_id="shardherd")
+    net = network_loop("shardherd")
     manager = ClientManager(
         net,
         PLAINTEXT if access is None else access.settings,

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import kafka.errors as kafka_errors
-from kafka.net import NetworkSelector
 from kafka.structs import TopicPartition
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
 from shardherd.source.kafka.connection_manager import error_text
 from shardherd.source.kafka.leader_epochs import UNKNOWN
+from shardherd.source.kafka.network_loop import network_loop
 from shardherd.source.kafka.partitions import Partition, partition_of, shard_of
 from shardherd.source.kafka.wide_reads import FetchManager
 from shardherd.source.security.credentials import of_files
@@ -64,7 +64,7 @@ class ClusterConnection:
 
     def __init__(self, bootstrap_servers: str, security: Security | None = None, *, name: str = "shardherd") -> None:
         self.bootstrap_servers = bootstrap_servers
-        self._net = NetworkSelector(client_id=name)
+        self._net = network_loop(name)
         self._manager = FetchManager(
             self._net,
             of_files(security or Security()),
