@@ -27,8 +27,8 @@ LINT = {
     "import contracts": ["lint-imports", "--no-logo"],
 }
 PREPARE = ["-m", "dev.cluster", "everything"]
-BESIDE = ("tests/unit/coordinator,tests/simulation", "tests/integration/local", "tests/integration/spark")
-"""What runs in more processes beside the rest: of the quick tiers one half, and of the slow ones two thirds."""
+BESIDE = ("tests/integration/local", "tests/integration/spark")
+"""Of the slow tiers, what runs in two processes beside the rest, which takes as long as each of them."""
 ALONE = "tests/integration/local/test_demo.py,tests/e2e"
 """What starts a node with all its programs, or promises what happens within seconds: nothing runs beside it."""
 
