@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -178,6 +179,7 @@ def measure(place: Town, arguments: argparse.Namespace) -> list[Row]:
 
 def main() -> None:
     """See the module."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended, too
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=1000, help="applied at once; 0 leaves them out")
     parser.add_argument("--shards", type=int, default=10_000, help="of the one wide group; 0 leaves it out")
