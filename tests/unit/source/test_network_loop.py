@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
+from selectors import EVENT_READ
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_the_loop_waits_for_a_socket_again_and_again_without_describing_it() -> 
 def test_a_socket_is_found_by_itself_and_by_its_descriptor() -> None:
     ours, theirs = connected()
     with DescriptorSelector() as selector, ours, theirs:
-        made = selector.register(ours, 1, "what it is for")
+        made = selector.register(ours, EVENT_READ, "what it is for")
         assert selector.get_key(ours) == selector.get_key(ours.fileno()) == made
         with pytest.raises(KeyError, match=str(theirs.fileno())):
             selector.get_key(theirs)
@@ -54,7 +54,7 @@ def test_a_socket_is_found_by_itself_and_by_its_descriptor() -> None:
 def test_a_socket_that_was_closed_before_it_was_taken_out_is_still_found() -> None:
     ours, theirs = socket.socketpair()
     with DescriptorSelector() as selector, theirs:
-        made: Any = selector.register(ours, 1)
+        made = selector.register(ours, EVENT_READ)
         ours.close()
         assert selector.get_key(ours) == made
         assert selector.unregister(ours) == made

@@ -15,7 +15,8 @@ class DescriptorSelector(selectors.DefaultSelector):
     """The system's selector, which is asked for a socket by its descriptor.
 
     kafka-python asks for the key of a socket before each wait, mostly one that is not registered. Python's selectors then put
-    the socket's description into the KeyError, with both of its addresses, twice: a tenth of the loop's time.
+    the socket's description into the KeyError, with both of its addresses, twice: 8 % of what the loop does for records of
+    1 KB.
     """
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
