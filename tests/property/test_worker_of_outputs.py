@@ -355,4 +355,4 @@ BUGS = (
 @long
 @pytest.mark.parametrize(("bug", "broken"), BUGS, ids=lambda each: each.name if isinstance(each, Bug) else "")
 def test_a_planted_bug_is_noticed(bug: Bug, broken: Any) -> None:
-    assert noticed(bug, broken, 60)
+    assert noticed(bug, broken, 600)

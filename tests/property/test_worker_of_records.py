@@ -77,4 +77,4 @@ BUGS = (Bug("what was handed out is committed", Delivery, "_save", _as_soon_as_h
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_noticed(bug: Bug) -> None:
-    assert noticed(bug, test_every_record_is_processed_and_no_position_passes_one_that_is_not, 60)
+    assert noticed(bug, test_every_record_is_processed_and_no_position_passes_one_that_is_not, 600)

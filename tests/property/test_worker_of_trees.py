@@ -121,4 +121,4 @@ BUGS = (
 @long
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_noticed(bug: Bug) -> None:
-    assert noticed(bug, test_every_tree_is_processed_and_no_position_passes_a_record_whose_tree_is_not, 60)
+    assert noticed(bug, test_every_tree_is_processed_and_no_position_passes_a_record_whose_tree_is_not, 600)
