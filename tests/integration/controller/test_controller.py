@@ -338,13 +338,18 @@ def test_pods_beyond_a_quota_say_so(bench: ControllerBench, name: str) -> None:
         bench.delete("resourcequotas", "none")
 
 
-def test_a_name_that_is_taken_is_not_taken_over(bench: ControllerBench, name: str) -> None:
-    bench.create("services", {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}})
+@pytest.mark.parametrize(
+    "spec", [{}, {"clusterIP": "None"}, {"selector": {"app": "shop"}}], ids=["plain", "headless", "of pods"]
+)
+def test_a_name_that_is_taken_is_not_taken_over(bench: ControllerBench, name: str, spec: dict[str, Any]) -> None:
+    bench.create("services", {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}})
+    taken = bench.get("services", name)
     play(bench, name, 1)
     bench.group(name)
     message = bench.until_condition(name, "Stalled", "True", "NameTaken")
     assert message.startswith(f'There already is a Service named "{name}" that belongs to something else')
     assert bench.find("statefulsets", name) is None
+    assert bench.find("services", name) == taken
     bench.delete("services", name)
     bench.until_pods(name, 1)
 

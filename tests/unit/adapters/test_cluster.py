@@ -111,19 +111,23 @@ async def test_everything_is_listed_once_more_the_later_the_more_there_is(
 
 
 class Objects:
-    """An API server that has these objects of the group, by their plurals, and notes what it is asked."""
+    """An API server that has these objects of the group, by their plurals, and notes what it is asked.
 
-    def __init__(self, *there: str) -> None:
+    With `only_there` it refuses every version of an object that it does not have.
+    """
+
+    def __init__(self, *there: str, only_there: bool = False) -> None:
         self.there = set(there)
         self.asked: list[str] = []
+        self._only_there = only_there
 
-    async def acall(self, method: str, path: str, *_: Any, query: dict[str, str] | None = None, **__: Any) -> Any:
+    async def acall(self, method: str, path: str, body: Any = None, **_: Any) -> Any:
         plural = path.split("/")[-2] if path.endswith("/clicks") else path.split("/")[-1]
         if method == "PATCH":
-            forced = (query or {}).get("force") == "true"
-            self.asked.append(f"write {plural}" + (", by force" if forced else ""))
-            if plural in self.there and not forced:
-                raise ApiError("conflict with another manager", 409, "Conflict")
+            new = "resourceVersion" in body["metadata"]
+            self.asked.append(f"make {plural}" if new else f"write {plural}")
+            if new and (self._only_there or plural in self.there):
+                raise ApiError("it is of another version", 409, "Conflict")
             return labelled(plural)
         if not path.endswith("/clicks"):
             return {"items": [labelled("consumergroups")] if plural == "consumergroups" else [], "metadata": {}}
@@ -145,7 +149,7 @@ def manifest(kind: str) -> dict[str, Any]:
     return {"kind": kind, "metadata": {"namespace": "shop", "name": "clicks"}}
 
 
-async def test_what_the_watches_do_not_show_is_looked_for_before_the_first_write_only() -> None:
+async def test_what_the_watches_do_not_show_is_made_by_the_first_write_only() -> None:
     objects = Objects()
     cluster = KubernetesCluster(cast(KubernetesApi, objects), ObjectCache())
     found = await cluster.read("shop", "clicks")
@@ -155,19 +159,25 @@ async def test_what_the_watches_do_not_show_is_looked_for_before_the_first_write
     for kind in ("Service", "StatefulSet", "Service", "StatefulSet"):
         await cluster.apply(manifest(kind))
 
-    assert objects.asked == [
-        "read services",
-        "write services, by force",
-        "write statefulsets",
-        "write services, by force",
-        "write statefulsets, by force",
-    ]
+    assert objects.asked == ["make services", "make statefulsets", "write services", "write statefulsets"]
+
+
+async def test_an_api_server_that_makes_nothing_of_a_version_is_asked_and_written_to() -> None:
+    objects = Objects(only_there=True)
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), ObjectCache())
+    await cluster.read("shop", "clicks")
+    await cluster.apply(manifest("Service"))
+    assert objects.asked == ["make services", "read services", "write services"]
 
 
 @pytest.mark.parametrize(
     ("kind", "plural", "part"),
-    [("Service", "services", "service"), ("StatefulSet", "statefulsets", "stateful_set")],
-    ids=["looked for", "kept by the API server"],
+    [
+        ("Service", "services", "service"),
+        ("StatefulSet", "statefulsets", "stateful_set"),
+        ("PodDisruptionBudget", "poddisruptionbudgets", "budget"),
+    ],
+    ids=["Service", "StatefulSet", "PodDisruptionBudget"],
 )
 async def test_what_no_watch_shows_is_not_written_over_and_is_shown_until_it_goes(kind: str, plural: str, part: str) -> None:
     objects = Objects(plural)
@@ -176,13 +186,13 @@ async def test_what_no_watch_shows_is_not_written_over_and_is_shown_until_it_goe
 
     with pytest.raises(ClusterChangedError, match=f"there is a {kind} shop/clicks that the watches do not show"):
         await cluster.apply(manifest(kind))
-    assert not any(asked.endswith("by force") for asked in objects.asked)
+    assert objects.asked == [f"make {plural}", f"read {plural}"]
     found = await cluster.read("shop", "clicks")
     assert found is not None
     assert getattr(found, part)["metadata"]["uid"] == "without our label"
 
     await cluster.apply(manifest(kind))
-    assert objects.asked[-1] == f"write {plural}, by force", "the plan has judged that it is ours, and lost its label"
+    assert objects.asked[-1] == f"write {plural}", "the plan has judged that it is ours, and lost its label"
 
     objects = Objects(plural)
     cluster = KubernetesCluster(cast(KubernetesApi, objects), ObjectCache())

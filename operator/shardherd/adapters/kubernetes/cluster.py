@@ -51,7 +51,12 @@ enough tells nothing of what was deleted meanwhile, and nothing at all if nothin
 LISTING_PAUSE = 5.0
 """Seconds between two listings because watches began anew: those of all kinds do so at about the same time."""
 
-PASSING = frozenset({409, 410, 429})
+NEVER = "1"
+"""A version that no object has. Applied with it an object is made, and one that is there already is refused as another version:
+so nobody need look whether there is one, of somebody else's, which no watch shows."""
+
+CONFLICT = 409
+PASSING = frozenset({CONFLICT, 410, 429})
 """What the API server answers because of somebody else's write, of what it has forgotten, or of its load: not of our object."""
 
 PAGE = 50
@@ -198,28 +203,24 @@ class KubernetesCluster:
 
     async def apply(self, manifest: Manifest) -> None:
         kind, metadata = manifest["kind"], manifest["metadata"]
-        base, plural = _WRITTEN[kind]
         key = (metadata["namespace"], metadata["name"])
         # What the watches do not show but a reading did, the plan has judged.
         known = self._cache is None or kind not in _COLLECTIONS or self._cache.has(key, kind) or (kind, *key) in self._unwatched
-        # The selector of a StatefulSet is one value that all must have, so the API server itself keeps us from another's.
-        careful = not known and kind == STATEFUL_SET
-        if not known and not careful:
-            await self._must_not_be_there(kind, *key)
+        if known:
+            await self._apply(kind, key, manifest)
+            return
         try:
-            await self._write(
-                key,
-                kind,
-                "PATCH",
-                f"{base}/namespaces/{key[0]}/{plural}/{key[1]}",
-                dict(manifest),
-                query={"fieldManager": FIELD_MANAGER, "force": "false" if careful else "true"},
-                content_type=APPLY,
-            )
+            await self._apply(kind, key, {**manifest, "metadata": {**metadata, "resourceVersion": NEVER}})
         except ClusterUnavailableError as error:
-            if careful and isinstance(error.__cause__, ApiError):
-                await self._must_not_be_there(kind, *key)
-            raise
+            if not isinstance(error.__cause__, ApiError) or error.__cause__.status != CONFLICT:
+                raise
+            await self._must_not_be_there(kind, *key)
+            await self._apply(kind, key, manifest)
+
+    async def _apply(self, kind: str, key: Key, manifest: Manifest) -> None:
+        base, plural = _WRITTEN[kind]
+        path, query = f"{base}/namespaces/{key[0]}/{plural}/{key[1]}", {"fieldManager": FIELD_MANAGER, "force": "true"}
+        await self._write(key, kind, "PATCH", path, dict(manifest), query=query, content_type=APPLY)
 
     async def _must_not_be_there(self, kind: str, namespace: str, name: str) -> None:
         """Raise ClusterChangedError if an object that no watch shows stands where ours would be: the plan must judge it."""
