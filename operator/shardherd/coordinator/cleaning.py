@@ -32,12 +32,15 @@ class Cleaning:
 
     def seen(self, looked: Discovered) -> None:
         """The source has these: nothing of them is deleted."""
-        self._forgotten.difference_update(looked.unlooked, (info.shard for info in looked.shards))
+        if self._forgotten:
+            self._forgotten.difference_update(looked.unlooked, (info.shard for info in looked.shards))
 
     async def remind(self, forget: Callable[[Iterable[ShardId]], Awaitable[None]], spec: GroupSpec) -> None:
         """Called after every look. `forget` deletes, once it is proven that we lead. Raises LeadershipLostError."""
+        if not self._forgotten:
+            return
         gone, self._forgotten = sorted(self._forgotten), set()
-        if not gone or not spec.source.delete_offsets:
+        if not spec.source.delete_offsets:
             return
         try:
             await forget(gone)

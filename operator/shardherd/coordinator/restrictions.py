@@ -7,7 +7,7 @@ with the remedy. Finds nothing out by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardherd.core.model.event_reasons import SOURCE_REACHABLE
 from shardherd.core.model.nouns import Condition, KafkaSource, KinesisSource, ShardId, Source
@@ -48,6 +48,12 @@ class Restrictions:
     def commits(self) -> bool:
         """Whether positions may be committed."""
         return self.prepared and not self.members and not self.id_in_use and self.not_admitted is None
+
+    def looked(self, found: Discovered) -> Restrictions:
+        """Those after a look at the source that succeeded. Every group is looked at every second: mostly they are these."""
+        if not self.source_error and (self.missing, self.unlooked) == (found.missing, found.unlooked):
+            return self
+        return replace(self, source_error="", missing=found.missing, unlooked=found.unlooked)
 
     def withheld(self) -> tuple[Condition, ...]:
         """The conditions that withhold grants."""

@@ -308,7 +308,7 @@ class GroupRunner:
         durable = await committer.read(unread)
         # What cannot be looked at may have been in the group before its ownership was lost.
         notes = await committer.notes((*unread, *looked.unlooked)) if unread else {}
-        self._set_restrictions(replace(self._restrictions, source_error="", missing=looked.missing, unlooked=looked.unlooked))
+        self._set_restrictions(self._restrictions.looked(looked))
         # A first look that shows nothing would be the first one all the same.
         if (shards or not found) and (unread or group.changed_by(shards, kept_out)):
             unlooked, read = frozenset(looked.unlooked), frozenset(unread)
@@ -398,7 +398,7 @@ class GroupRunner:
     def _set_restrictions(self, restrictions: Restrictions) -> None:
         """Take note of what has changed, tell the group, and tell the user."""
         before, self._restrictions = self._restrictions, restrictions
-        if restrictions == before:
+        if restrictions is before or restrictions == before:
             return
         if self.mailbox is not None and restrictions.request() != before.request():
             self.mailbox.put(Tell(restrictions.request()))

@@ -14,6 +14,7 @@ from shardherd.core.group.group import Group
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
 from shardherd.core.group.state import Entry, GroupEvent, Put, Table
 from shardherd.core.model.errors import StaleIncarnationError
+from shardherd.core.model.event_reasons import SHARDS_APPEARED
 from shardherd.core.model.nouns import ConsumerId, Heartbeat, Leave, Offset, ShardId, ShardState, Weights
 from shardherd.core.model.requests import (
     CheckpointsCommitted,
@@ -198,6 +199,16 @@ def test_a_group_that_was_just_made_takes_the_first_look_also_if_there_is_nothin
     play.discover(())
     play.discover(())
     assert not play.group.changed_by(())
+
+
+def test_nor_does_it_in_a_group_that_waits_for_its_first_consumer() -> None:
+    play = Play(spec(1))
+    play.discover(topic(2))
+    play.discover(topic(2))
+    assert play.group._state.clocks.due == SHARDS_APPEARED
+    assert not play.group.changed_by(topic(2))
+    play.settle("g-0")
+    assert play.holders() == {"0": "g-0", "1": "g-0"}
 
 
 def test_a_group_that_waits_for_something_takes_every_look() -> None:

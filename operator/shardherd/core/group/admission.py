@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardherd.core.model.nouns import Condition, GroupIdentity, GroupSpec, KafkaSource, KinesisSource, Source
 from shardherd.core.model.reasons import GROUP_ID_TAKEN, TOO_MANY_GROUPS
@@ -19,6 +19,9 @@ def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Con
 
     The specification's services allow five groups a stream, and never two of one name.
     """
+    specs = tuple(specs)
+    if _uncontested(specs, most):
+        return {}
     found: dict[GroupIdentity, Condition] = {}
     holders: dict[tuple[str, str], GroupIdentity] = {}
     readers: Counter[tuple[str, str]] = Counter()
@@ -45,6 +48,16 @@ def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Con
             holders[place, source.group_id] = spec.identity
         readers.update((place, topic) for topic in topics)
     return found
+
+
+def _uncontested(specs: Sequence[GroupSpec], most: int) -> bool:
+    """Whether all are admitted, whichever are the oldest: so it nearly always is, and nothing need be put in order."""
+    sources = [spec.source for spec in specs]
+    kept = [(_place(source), source.group_id) for source in sources if isinstance(source, KafkaSource)]
+    if len(set(kept)) < len(kept):
+        return False
+    readers = Counter((_place(source), topic) for source in sources for topic in _topics(source)) if most else {}
+    return max(readers.values(), default=0) <= most
 
 
 def _place(source: Source) -> str:

@@ -244,7 +244,8 @@ class Group:
         state = self._state
         return (
             not self._nothing_new
-            or bool(state.clocks.due or state.moving or state.unsettled or state.clocks.away or state.clocks.unlooked)
+            or rebalance.may_come(state)
+            or bool(state.moving or state.unsettled or state.clocks.away or state.clocks.unlooked)
             or balance.looks_at_weights(state)
             or state.clocks.kept_out != kept_out
             or tuple(state.infos.values()) != endings.known(state, shards)

@@ -61,6 +61,11 @@ def rebalance(state: State, now: float) -> None:
         _report(state, steps, reason, now)
 
 
+def may_come(state: State) -> bool:
+    """Whether time, or another look at the source, may bring a rebalance. Where nobody is, only somebody who comes does."""
+    return bool(state.clocks.due and state.sessions)
+
+
 def transfer_ended(state: State) -> None:
     """A transfer is over; if the target could not be reached before because of it, try again."""
     if state.clocks.replan:
