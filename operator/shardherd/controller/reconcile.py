@@ -198,7 +198,7 @@ class Controller:
         if group is None:
             return False
         try:
-            if group.dirty and group.objects is not None:
+            if group.dirty and group.objects is not None and group.deaths.dead():
                 # A proof of death moves shards, and does not wait for an API server that is slow or away.
                 await self._report_deaths(group, group.objects)
             async with self._turns:
@@ -309,6 +309,7 @@ class Controller:
             loaded=loaded,
             known=now - group.known_since,
             written=now - group.status_at,
+            groups=len(self._groups),
         )
         if loaded or due:
             self._show(key, planned.status)

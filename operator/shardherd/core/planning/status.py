@@ -30,6 +30,9 @@ STATUS_INTERVAL = 1.0
 LAG_INTERVAL = 5.0
 """The same if only the lag differs, as it always does while records are produced."""
 
+STATUS_SHARE = 0.005
+"""The same for each group that there is. An API server spends 10 ms of a core on one, and a thousand may be due at once."""
+
 LOADING, SOON = 30.0, 15.0
 """Seconds for which a restarted operator leaves a status as it was until its coordinator has looked at the source, and for how
 long a new group has none: there is little to say before."""
@@ -175,11 +178,13 @@ def _of_reset(report: ResetReport) -> dict[str, object]:
     return result
 
 
-def write_due(before: Mapping[str, object], after: Mapping[str, object], *, loaded: bool, known: float, written: float) -> bool:
+def write_due(
+    before: Mapping[str, object], after: Mapping[str, object], *, loaded: bool, known: float, written: float, groups: int
+) -> bool:
     """Whether this status should be written now.
 
     `loaded`: the coordinator has looked at the source. `known`: seconds since this process first read the group. `written`:
-    seconds since its last write.
+    seconds since its last write. `groups`: how many there are beside it, with it.
     """
     if before == after:
         return False
@@ -188,7 +193,8 @@ def write_due(before: Mapping[str, object], after: Mapping[str, object], *, load
         return False
     if not loaded and known < SOON and not _stalled(after):
         return False
-    return written >= (STATUS_INTERVAL if _without_lag(before) != _without_lag(after) else LAG_INTERVAL)
+    interval = STATUS_INTERVAL if _without_lag(before) != _without_lag(after) else LAG_INTERVAL
+    return written >= max(interval, STATUS_SHARE * groups)
 
 
 def _stalled(value: Mapping[str, object]) -> bool:

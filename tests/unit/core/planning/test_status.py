@@ -101,7 +101,15 @@ HELPLESS: dict[str, object] = {"conditions": [STALLED]}
 def test_a_status_is_written_when_it_is_due(
     before: dict[str, object], after: dict[str, object], loaded: bool, known: float, written: float, due: bool
 ) -> None:
-    assert write_due(before, after, loaded=loaded, known=known, written=written) is due
+    assert write_due(before, after, loaded=loaded, known=known, written=written, groups=1) is due
+
+
+@pytest.mark.parametrize(("groups", "seconds"), [(1, 1.0), (200, 1.0), (1000, 5.0), (2000, 10.0)])
+def test_the_statuses_of_very_many_groups_are_written_less_often(groups: int, seconds: float) -> None:
+    def due(written: float) -> bool:
+        return write_due(OLD, NEW, loaded=True, known=100, written=written, groups=groups)
+
+    assert (due(seconds - 0.1), due(seconds)) == (False, True)
 
 
 MADE = ResetReport(
