@@ -10,6 +10,7 @@ nothing. The control plane and the broker run on the same cores.
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 import tempfile
@@ -39,6 +40,17 @@ def show(text: str) -> None:
 def requests(counts: Counts) -> float:
     """Requests so far but those that keep the Lease."""
     return counts.total(REQUESTS, but='resource="leases"')
+
+
+def by_kind(before: Counts, after: Counts, groups: int) -> str:
+    """Requests since `before` by method and resource, for each group; what fewer than a tenth need is left out."""
+    kinds = {
+        re.sub(r'method="(\w+)",resource="(\w+)"', r"\1 \2", labels): (value - before.samples.get((name, labels), 0.0)) / groups
+        for (name, labels), value in after.samples.items()
+        if name == REQUESTS
+    }
+    most = sorted(kinds.items(), key=lambda each: -each[1])
+    return ", ".join(f"{kind} {each:.2f}" for kind, each in most if each >= 0.1)
 
 
 def connections(used: Use) -> str:
@@ -77,6 +89,7 @@ def apply_all(place: Town, operator: Operator, count: int, within: float) -> Row
         f" the operator used {now.cpu - used.cpu:.1f} CPU seconds, {requests(after) - requests(before):,.0f} requests"
         f" and {reconciles:,.0f} reconciles, p99 at most {after.quantile(RECONCILES, 0.99, before) * 1e3:g} ms"
     )
+    show(f"requests for a group: {by_kind(before, after, count)}")
     wait_until("all pods to be made", lambda: len(watching.check().pods) >= count * CONSUMERS, within)
     made = max(watching.pods.values()) - begun
     rate = 60 * len(watching.pods) / made

@@ -30,6 +30,7 @@ from shardherd.adapters.kubernetes.api import KubernetesApi
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = NAMESPACE = "bench"
 GROUPS = f"/apis/shardherd.dev/v1alpha1/namespaces/{NAMESPACE}/consumergroups"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/consumergroups.shardherd.dev"
 NODES = 10
 PARTITIONS_AT_ONCE = 2000
 """Partitions that one request makes: a broker refuses many more."""
@@ -104,7 +105,8 @@ class Town:
         """The operator's own: the chart's account and no more."""
         cluster = self.cluster
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / "consumergroup.yaml"))
-        cluster.kubectl("wait", "--for=condition=Established", "crd/consumergroups.shardherd.dev", "--timeout=30s")
+        # Not by `kubectl wait`, which fails on a definition so new that it has no conditions at all.
+        wait_until("the definition to be established", self._established, 30.0)
         cluster.kubectl("create", "namespace", NAMESPACE)
         chart = (
             "template",
@@ -127,6 +129,11 @@ class Town:
         content["users"] = [{"name": "operator", "user": {"token": token}}]
         content["contexts"][0]["context"]["user"] = "operator"
         return yaml.safe_dump(content)
+
+    def _established(self) -> bool:
+        found = self.api.call("GET", DEFINITION)
+        conditions = found.get("status", {}).get("conditions") or ()
+        return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
 
     def create_topics(self, partitions: dict[str, int]) -> None:
         """Topics by name, with so many partitions each."""
