@@ -86,31 +86,6 @@ def test_a_start_position_that_was_committed_just_before_a_crash_is_known_after_
     assert play.confirmed("g-0")["0"].position == 5
 
 
-def test_that_a_start_position_is_durable_is_stored_with_the_first_grant() -> None:
-    play = Play(spec(1))
-    play.hold_commits = True
-    play.discover([info("0", begin=5)])
-    revision = play.group.ownership.group.revision
-    committed = play.ask(CheckpointsCommitted(play.uncommitted))
-    assert (committed.persist, play.group.ownership.group.revision) == (False, revision)
-    play.log, play.uncommitted, play.hold_commits = {}, {}, False
-    play.settle("g-0")
-    assert decode(encode(play.group.ownership)).shards[shard("0")].started
-
-
-def test_a_shard_that_nobody_has_held_begins_at_its_start_if_the_source_loses_that_position() -> None:
-    play = Play(spec(1))
-    play.hold_commits = True
-    play.discover([info("0", begin=5)])
-    stored = decode(encode(play.group.ownership))
-    assert not play.ask(CheckpointsCommitted(play.uncommitted)).persist
-    play.log, play.uncommitted, play.hold_commits = {}, {}, False
-    play.group = restore(stored, play.log, play.group.spec, play.now, leader_epoch=2)
-    play.discover([info("0", begin=5)])
-    play.settle("g-0")
-    assert play.confirmed("g-0")["0"].position == 5
-
-
 def test_a_pattern_that_is_none_drops_no_shard_when_the_group_is_loaded() -> None:
     stored = decode(encode(started(2, 1).group.ownership))
     wrong = replace(spec(1), source=replace(spec(1).kafka, topics=(), topic_pattern="("))

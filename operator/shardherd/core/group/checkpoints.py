@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from shardherd.core.group import grants, lineage, liveness, rebuild, resets
-from shardherd.core.group.records import InFlight, ShardRecord
+from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model import growths
 from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
@@ -105,7 +105,9 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             grants.want_rebalance(state, CHECKPOINT_FOUND)
         advanced = advanced or before is None or offset > before
         if not record.started:
-            _begun(state, record, offset)
+            # With cells it is where their state begins, exactly: what lay before may be gone since it was chosen.
+            state.put_shard(record._replace(started=True, start=offset if state.spec.settings.cells else record.start))
+            grants.want_rebalance(state, SHARDS_APPEARED)
         if flight is not None and set_by_force:
             _forced(state, shard, flight.source_id, now)
             forced.append(shard)
@@ -124,17 +126,6 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         resets.took(state, forced)
     if advanced and state.clocks.doublings:
         state.put_clocks(doublings=0)
-
-
-def _begun(state: State, record: ShardRecord, offset: Offset) -> None:
-    """The first position of this shard is durable."""
-    # With cells it is where their state begins, exactly: what lay before may be gone since it was chosen.
-    start = offset if state.spec.settings.cells else record.start
-    if start == record.start and record.holder is None and record.last_holder is None:
-        state.begin_shard(record.shard)
-    else:
-        state.put_shard(record._replace(started=True, start=start))
-    grants.want_rebalance(state, SHARDS_APPEARED)
 
 
 def failed(state: State, request: CheckpointsFailed) -> None:

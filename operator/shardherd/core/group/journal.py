@@ -44,14 +44,7 @@ class Put(NamedTuple):
     def stored(self) -> bool:
         """Whether the change is part of what must survive the coordinator."""
         table = self.table
-        if table is SHARDS:
-            return (
-                self.after is None
-                or self.before is None
-                or self.before.started
-                or self.before._replace(started=True) != self.after
-            )
-        return table is CONSUMERS or (table is GROUP and self.key == "record")
+        return table is SHARDS or table is CONSUMERS or (table is GROUP and self.key == "record")
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,15 +156,6 @@ class State:
             if consumer is not None and self.touched.get(consumer) != revision:
                 self._put(Table.TOUCHED, consumer, self.touched.get(consumer), revision)
 
-    def begin_shard(self, shard: ShardId) -> None:
-        """The start position of a shard that nobody has ever held is durable.
-
-        That alone is neither stored nor a revision: it is with the first grant. Whoever takes over before finds the position,
-        or, should the source have lost it, a shard that nobody has read.
-        """
-        before = self.shards[shard]
-        self._put(SHARDS, shard, before, before._replace(started=True))
-
     def drop_shard(self, shard: ShardId) -> None:
         """Forget a shard, and its position. Whoever held it is told."""
         before = self.shards[shard]
