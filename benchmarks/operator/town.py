@@ -26,11 +26,11 @@ from kafka import KafkaAdminClient
 from dev.cluster import Cluster
 from dev.cluster.ports import free_ports
 from shardherd.adapters.kubernetes.api import KubernetesApi
+from tests.harness.definition import define_resource
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = NAMESPACE = "bench"
 GROUPS = f"/apis/shardherd.dev/v1alpha1/namespaces/{NAMESPACE}/consumergroups"
-DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/consumergroups.shardherd.dev"
 NODES = 10
 PARTITIONS_AT_ONCE = 2000
 """Partitions that one request makes: a broker refuses many more."""
@@ -104,9 +104,7 @@ class Town:
     def _kubeconfig(self) -> str:
         """The operator's own: the chart's account and no more."""
         cluster = self.cluster
-        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / "consumergroup.yaml"))
-        # Not by `kubectl wait`, which fails on a definition so new that it has no conditions at all.
-        wait_until("the definition to be established", self._established, 30.0)
+        define_resource(cluster)
         cluster.kubectl("create", "namespace", NAMESPACE)
         chart = (
             "template",
@@ -129,11 +127,6 @@ class Town:
         content["users"] = [{"name": "operator", "user": {"token": token}}]
         content["contexts"][0]["context"]["user"] = "operator"
         return yaml.safe_dump(content)
-
-    def _established(self) -> bool:
-        found = self.api.call("GET", DEFINITION)
-        conditions = found.get("status", {}).get("conditions") or ()
-        return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
 
     def create_topics(self, partitions: dict[str, int]) -> None:
         """Topics by name, with so many partitions each."""

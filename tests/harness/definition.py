@@ -19,7 +19,7 @@ def define_resource(cluster: Cluster) -> None:
     Not `kubectl wait`, which fails for a definition that is so new that it has no conditions.
     """
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    await_that("the definition is established", lambda: _established(cluster), within=60)
+    await_that("the definition is established", lambda: established(cluster, RESOURCE), within=60)
     # kubectl looks categories up in what it remembers of the server; this makes it ask again, until the definition is served.
     served = RESOURCE.partition(".")[0]
     await_that(
@@ -29,6 +29,7 @@ def define_resource(cluster: Cluster) -> None:
     )
 
 
-def _established(cluster: Cluster) -> bool:
-    conditions = json.loads(cluster.kubectl("get", "crd", RESOURCE, "-o", "json")).get("status", {}).get("conditions") or ()
+def established(cluster: Cluster, resource: str) -> bool:
+    """Whether the API server has taken up the definition of this resource, which was applied before."""
+    conditions = json.loads(cluster.kubectl("get", "crd", resource, "-o", "json")).get("status", {}).get("conditions") or ()
     return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)

@@ -398,7 +398,7 @@ class GroupRunner:
     def _set_restrictions(self, restrictions: Restrictions) -> None:
         """Take note of what has changed, tell the group, and tell the user."""
         before, self._restrictions = self._restrictions, restrictions
-        if restrictions is before or restrictions == before:
+        if restrictions == before:
             return
         if self.mailbox is not None and restrictions.request() != before.request():
             self.mailbox.put(Tell(restrictions.request()))

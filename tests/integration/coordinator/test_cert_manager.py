@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 import yaml
 
 from dev.cluster import Cluster
+from dev.demo.report import await_that
 from shardherd.adapters.kubernetes.api import MERGE_PATCH
 from tests.chart.rendering import IMAGE
 from tests.harness.authorities import HOST
 from tests.harness.cluster import Names
+from tests.harness.definition import established
 from tests.harness.long import long
 from tests.integration.contract.labs import eventually
 from tests.integration.coordinator.private import Private, consumer
@@ -42,7 +45,8 @@ def cert_manager(cluster: Cluster, tmp_path: Path) -> Iterator[None]:
     program = cluster.tools.cert_manager
     for definition in sorted(cluster.tools.cert_manager_definitions.glob("*.yaml")):
         cluster.kubectl("apply", "--server-side", "-f", str(definition))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io")
+    for resource in ("certificates.cert-manager.io", "issuers.cert-manager.io"):
+        await_that(f"{resource} is established", functools.partial(established, cluster, resource), within=30)
     with (tmp_path / "cert-manager.log").open("wb") as log:
         running = subprocess.Popen([program, cluster.kubeconfig], stdout=log, stderr=log)
     yield

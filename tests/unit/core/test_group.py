@@ -201,7 +201,7 @@ def test_a_group_that_was_just_made_takes_the_first_look_also_if_there_is_nothin
     assert not play.group.changed_by(())
 
 
-def test_nor_does_it_in_a_group_that_waits_for_its_first_consumer() -> None:
+def test_the_same_look_again_changes_nothing_in_a_group_that_waits_for_its_first_consumer() -> None:
     play = Play(spec(1))
     play.discover(topic(2))
     play.discover(topic(2))

@@ -125,22 +125,15 @@ class Catalogue:
 
     async def look(self, interest: Interest) -> Look:
         """A look that covers `interest` and is fresh. Raises SourceUnavailableError."""
-        if (known := self._fresh(interest)) is not None:
-            return known
         async with self._looking:
-            if (known := self._fresh(interest)) is not None:
-                return known
-            begun, wanted = boot_time(), frozenset([*self._interests, interest])
+            last, begun = self._last, boot_time()
+            fresh = min(max(FRESH, FRESH_SHARE * self._took), FRESH_MOST)
+            if last is not None and interest in last.interests and begun - last.taken < fresh:
+                return last
+            wanted = frozenset([*self._interests, interest])
             self._last = await self._connection.run("list its topics", lambda wire: self._take(wire, wanted), LOOK_TIMEOUT)
             self._took = boot_time() - begun
             return self._last
-
-    def _fresh(self, interest: Interest) -> Look | None:
-        """The last look, if it covers `interest` and is fresh."""
-        last = self._last
-        if last is None or boot_time() - last.taken >= min(max(FRESH, FRESH_SHARE * self._took), FRESH_MOST):
-            return None
-        return last if interest in last.interests else None
 
     def leaders(self, interest: Interest) -> Mapping[Partition, int]:
         """The brokers that led the partitions of interest at the last look; none if it did not cover them."""

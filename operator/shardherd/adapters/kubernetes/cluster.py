@@ -248,7 +248,7 @@ class KubernetesCluster:
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
-            await self._unless_gone(self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body), {404, 409})
+            await self._unless_gone(self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body), {404, CONFLICT})
         finally:
             if self._cache is not None:
                 # Whether it is there still, or on its way out, is read anew.
