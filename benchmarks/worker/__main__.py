@@ -117,7 +117,7 @@ def rows(found: dict[str, dict[str, float]], late: dict[str, dict[str, float]]) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--records", type=int, default=8_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10, help="for which latency is measured, in each round")
     options = parser.parse_args()

@@ -237,8 +237,9 @@ def produce_slowly(servers: str, topic: str, partitions: int, records: int) -> N
     settings = {"bootstrap.servers": servers, "linger.ms": 0, "max.in.flight.requests.per.connection": 5}
     producer, begun = Producer(settings), time.monotonic()
     for number in range(records):
-        while (left := begun + number / RATE - time.monotonic()) > 0:
-            producer.poll(min(left, 0.001))
+        # Not by poll(): librdkafka rounds what is less than a millisecond down to none, and the producer would spin.
+        time.sleep(max(0.0, begun + number / RATE - time.monotonic()))
+        producer.poll(0)
         producer.produce(topic, b"%020d%080d" % (time.monotonic_ns(), number), partition=number % partitions)
     producer.flush()
 
