@@ -28,6 +28,7 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.core.model.requests import ConsumerDied, Request, Tick
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
+from shardherd.worker.fetching import InThreads
 from shardherd.worker.options import Options
 from shardherd.worker.processor import AsyncCheckpoint, AsyncProcessor
 from shardherd.worker.records import Records
@@ -119,7 +120,8 @@ class Run:
         self.faults = faults
         self.dead = asyncio.Event()
         options = Options(threads=2, batch_size=4, fetch_interval=1.0, revoke_timeout=5.0, **given)
-        self.processing = Processing(lambda: make(self), world.logs, AtOnce(takes), options)
+        crew = AtOnce(takes)
+        self.processing = Processing(lambda: make(self), InThreads(world.logs, crew), crew, options)
         self.consumer = AsyncConsumer(
             self,
             self.name,

@@ -18,6 +18,7 @@ from shardherd.core.model.nouns import Heartbeat, HeartbeatReply, Leave, Offset,
 from shardherd.source.decoding.record_columns import schema_of
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.worker.fetched import Part
+from shardherd.worker.fetching import InThreads
 from shardherd.worker.options import LEAST, Options
 from shardherd.worker.processor import AsyncCheckpoint, Checkpoint
 from shardherd.worker.records import COLUMNS, Record
@@ -104,7 +105,7 @@ class WorkerRun(PlainRun):
             self.options = options_of(self.options, draw, world.places.guarantee)
         make = Sends if self.kind == OUTPUTS else KINDS[self.kind]
         crew = LoopCrew(lambda _: CALLED_AFTER, self.process.loop)
-        self.processing = Processing(lambda: make(self), self, crew, self.options, self, self)
+        self.processing = Processing(lambda: make(self), InThreads(self, crew), crew, self.options, self, self)
         self._consumer = AsyncConsumer(
             Phased(self._client, self),
             run.consumer,

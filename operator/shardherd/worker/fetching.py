@@ -1,11 +1,11 @@
-"""Fetches what a stream asks for, of Kafka's brokers. Called by `worker` in threads; each call is one Fetch a broker.
+"""Fetches what a stream asks for, of Kafka's brokers. Called by `worker` on its event loop; each call is one Fetch a broker.
 
 It decides what becomes of records that are gone, and nothing else: which shards are read, and when, is `stream`'s business.
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
@@ -20,6 +20,7 @@ from shardherd.source.kafka.leader_epochs import LogChecks
 from shardherd.source.reading.lost_records import Losses
 from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, RETRY_DELAY
 from shardherd.source.security.environment import KafkaAccess
+from shardherd.worker.crew import Crew
 from shardherd.worker.fetched import TOGETHER, Part
 from shardherd.worker.records import COLUMNS
 from shardherd.worker.stream import Wanted
@@ -32,13 +33,13 @@ CACHED = 1280 * 1024
 
 
 class Fetcher(Protocol):
-    """Where records come from. Its methods are called in threads, those for both kinds of shards at the same time."""
+    """Where records come from. Shards of both kinds are fetched at the same time."""
 
     def connect(self) -> None:
-        """Connect ahead of the first Fetch. Raises BrokersUnavailableError."""
+        """Connect ahead of the first Fetch; called in a thread. Raises BrokersUnavailableError."""
         ...
 
-    def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
+    async def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
         """What there is of these shards, which all have more as far as is known, or all not: then it waits a moment for it.
 
         Shards of which nothing can be said now are left out. Raises BrokersUnavailableError, which is worth another try, and
@@ -47,8 +48,32 @@ class Fetcher(Protocol):
         ...
 
     def close(self) -> None:
-        """Close all connections. What is under way fails."""
+        """Close all connections; called in a thread. What is under way fails."""
         ...
+
+
+class BlockingFetcher(Protocol):
+    """One that is waited for: a Fetcher but for `fetch`, which is called in threads."""
+
+    def connect(self) -> None: ...
+
+    def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]: ...
+
+    def close(self) -> None: ...
+
+
+class InThreads:
+    """A BlockingFetcher as a Fetcher, whose calls are made by `crew`."""
+
+    def __init__(self, fetcher: BlockingFetcher, crew: Crew) -> None:
+        self.connect = fetcher.connect
+        self.close = fetcher.close
+        self._fetch = fetcher.fetch
+        self._crew = crew
+
+    async def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
+        found: list[Part] = await self._crew.call(partial(self._fetch, wanted, behind=behind)).ended
+        return found
 
 
 def brokers_of(access: KafkaAccess, zone: str) -> Brokers:
@@ -84,14 +109,14 @@ class KafkaFetcher:
         for brokers in self._brokers.values():
             brokers.connect(REQUEST_TIMEOUT)
 
-    def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
+    async def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
         positions = {shard: each.position for shard, each in wanted.items()}
         sizes = {shard: each.most for shard, each in wanted.items()}
         brokers, memory = self._brokers[behind], FetchMemory(self._memory)
-        found = brokers.begin_fetch(positions, REQUEST_TIMEOUT, shard_bytes=sizes, memory=memory, checks=LogChecks())()
+        found = await brokers.fetch(positions, REQUEST_TIMEOUT, shard_bytes=sizes, memory=memory, checks=LogChecks())
         if any(part.start is not None for part in found):
             # These are answered at once; what may be over soon is not asked for at once again.
-            time.sleep(RETRY_DELAY)
+            await asyncio.sleep(RETRY_DELAY)
         return [self._part(part, wanted[part.shard].stop) for part in found]
 
     def close(self) -> None:

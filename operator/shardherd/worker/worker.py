@@ -12,7 +12,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from shardherd.worker.crew import Crew, ThreadCrew
 from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
 from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.ending import end_adrift
-from shardherd.worker.fetching import Fetcher, KafkaFetcher, brokers_of
+from shardherd.worker.fetching import Fetcher, InThreads, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, UnreadableError
 from shardherd.worker.listener import AnyListener
 from shardherd.worker.metrics import Picture, WorkerMetrics
@@ -226,7 +225,7 @@ class Processing:
                 continue
             begun = loop.time()
             try:
-                parts = await self._crew.call(partial(self._fetcher.fetch, wanted, behind=behind)).ended
+                parts = await self._fetcher.fetch(wanted, behind=behind)
             except UNAVAILABLE as error:
                 if not self._away:
                     log.warning("%s cannot be read, trying on: %s", _of(error), error, extra=consumer.session.log_fields())
@@ -298,7 +297,7 @@ class Worker:
     async def _run(self) -> None:
         options, where = self._options, self._place
         crew = ThreadCrew("shardherd-worker")
-        fetcher = self._fetcher or fetcher_of(where, options)
+        fetcher = self._fetcher or fetcher_of(where, options, crew)
         dead_letters = KafkaDeadLetters(options.dead_letters, where.kafka) if options.dead_letters else None
         processing = Processing(self._factory, fetcher, crew, options, dead_letters, self._listener, where.kafka)
         environment = dict(where.environment)
@@ -361,8 +360,8 @@ def _of(error: Exception) -> str:
     return "Kafka" if isinstance(error, BrokersUnavailableError) else "Kinesis"
 
 
-def fetcher_of(where: Place, options: Options) -> Fetcher:
-    """What reads the source that the place names. Raises WorkerOptionError."""
+def fetcher_of(where: Place, options: Options, crew: Crew) -> Fetcher:
+    """What reads the source that the place names, in threads of `crew` where it blocks. Raises WorkerOptionError."""
     if where.kinesis is None:
         return KafkaFetcher(
             brokers_of(where.kafka, where.zone),
@@ -384,7 +383,7 @@ def fetcher_of(where: Place, options: Options) -> Fetcher:
     # Here, as it brings Arrow along, which who reads Kafka may not need.
     from shardherd.worker.kinesis_fetching import KinesisFetcher
 
-    return KinesisFetcher(Kinesis(where.kinesis), fail_on_data_loss=options.fail_on_data_loss)
+    return InThreads(KinesisFetcher(Kinesis(where.kinesis), fail_on_data_loss=options.fail_on_data_loss), crew)
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -15,12 +17,16 @@ from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka import cluster_connection
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
+from shardherd.source.kafka.fetch_memory import FetchMemory
+from shardherd.source.kafka.leader_epochs import LogChecks
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange
 from tests.integration.spark.drivers import grow, until
 
 Create = Callable[..., str]
+
+AS_A_WORKER: dict[str, Any] = {"memory": FetchMemory(), "checks": LogChecks()}
 
 
 @pytest.fixture
@@ -135,6 +141,53 @@ def test_an_unreachable_kafka_is_named() -> None:
             brokers.end_offsets([ShardId("clicks/0")], 3)
     finally:
         brokers.close()
+
+
+def test_on_an_event_loop_an_unreachable_kafka_is_named_too_and_the_loop_goes_on_meanwhile() -> None:
+    brokers = Brokers("127.0.0.1:9")
+    passed = 0
+
+    async def story() -> None:
+        async def beside() -> None:
+            nonlocal passed
+            for _ in range(5):
+                await asyncio.sleep(0.01)
+                passed += 1
+
+        asked = brokers.fetch({ShardId("clicks/0"): 0}, 1.0, shard_bytes={ShardId("clicks/0"): 1}, **AS_A_WORKER)
+        with pytest.raises(BrokersUnavailableError, match=r"127\.0\.0\.1:9 did not answer within 1 s \(clicks/0\) .*: check"):
+            await asyncio.gather(asked, beside())
+
+    try:
+        asyncio.run(story())
+    finally:
+        brokers.close()
+    assert passed == 5
+
+
+def test_an_event_loop_is_given_what_a_thread_is(cluster: Cluster, brokers: Brokers, create: Create) -> None:
+    topic = create(2)
+    send(cluster, topic, 2, 100)
+    positions = {ShardId(f"{topic}/{n}"): 10 * n for n in range(2)}
+    sizes = dict.fromkeys(positions, 1 << 20)
+    given = asyncio.run(brokers.fetch(positions, 10, shard_bytes=sizes, **AS_A_WORKER))
+    assert ([each.end for each in given], given) == ([100, 100], brokers.begin_fetch(positions, 10, shard_bytes=sizes)())
+
+
+def test_an_event_loop_that_is_over_before_the_answer_breaks_nothing(
+    cluster: Cluster, brokers: Brokers, create: Create
+) -> None:
+    topic = create(1)
+    send(cluster, topic, 1, 2)
+    shard = ShardId(f"{topic}/0")
+
+    async def given_up() -> None:
+        # At the end of a shard a broker keeps a Fetch for half a second.
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(brokers.fetch({shard: 2}, 10, shard_bytes={shard: 1}, **AS_A_WORKER), 0.1)
+
+    asyncio.run(given_up())
+    assert brokers.end_offsets([shard], 10) == {shard: 2}
 
 
 def test_a_call_that_ends_before_the_next_try_names_the_cause_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

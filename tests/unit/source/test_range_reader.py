@@ -63,6 +63,9 @@ class FakeBrokers:
 
         return wait
 
+    async def fetch(self, positions: Mapping[ShardId, int], timeout: float, **how: Any) -> list[Fetched]:
+        return self.begin_fetch(positions, timeout, **how)()
+
     def _answer(self, shard: ShardId, position: int, first: bool) -> Fetched:
         if position < self.beginning:
             return Fetched(shard, position, b"", self._end_offsets[shard], start=self.beginning)

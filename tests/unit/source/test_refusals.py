@@ -13,7 +13,9 @@ import pytest
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
-from shardherd.source.kafka.fetch_memory import Turns
+from shardherd.source.kafka.fetch_memory import FetchMemory, Turns
+from shardherd.source.kafka.fetching import Fetched
+from shardherd.source.kafka.leader_epochs import LogChecks
 from shardherd.source.kafka.partitions import partition_of
 from shardherd.source.kafka.replicas import Replicas
 
@@ -26,7 +28,10 @@ class Done:
     def __init__(self, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.value, self.exception = None, None
         try:
-            self.value = asyncio.run(coroutine())
+            # It waits for nothing, and a loop may be running.
+            coroutine().send(None)
+        except StopIteration as over:
+            self.value = over.value
         except kafka_errors.KafkaError as error:
             self.exception = error
 
@@ -54,17 +59,30 @@ def brokers(code: int) -> Brokers:
     return made  # type: ignore[no-any-return]
 
 
+def asked_in_a_thread(brokers: Brokers) -> list[Fetched]:
+    return brokers.begin_fetch({A: 5}, 1.0)()
+
+
+def asked_on_an_event_loop(brokers: Brokers) -> list[Fetched]:
+    return asyncio.run(brokers.fetch({A: 5}, 1.0, shard_bytes={A: 1}, memory=FetchMemory(), checks=LogChecks()))
+
+
+both_ways = pytest.mark.parametrize("fetch", [asked_in_a_thread, asked_on_an_event_loop])
+
+
+@both_ways
 @pytest.mark.parametrize("error", [kafka_errors.UnknownError, kafka_errors.NotLeaderForPartitionError])
-def test_what_may_be_over_at_the_next_try_is_no_refusal(error: Any) -> None:
+def test_what_may_be_over_at_the_next_try_is_no_refusal(error: Any, fetch: Callable[[Brokers], object]) -> None:
     with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
-        brokers(error.errno).begin_fetch({A: 5}, 1.0)()
+        fetch(brokers(error.errno))
     with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
         brokers(error.errno).end_offsets((A,), 1.0)
 
 
+@both_ways
 @pytest.mark.parametrize("error", [kafka_errors.TopicAuthorizationFailedError, kafka_errors.InvalidTopicError])
-def test_what_stays_so_is_a_refusal(error: Any) -> None:
+def test_what_stays_so_is_a_refusal(error: Any, fetch: Callable[[Brokers], object]) -> None:
     with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses to read it: {error.__name__}"):
-        brokers(error.errno).begin_fetch({A: 5}, 1.0)()
+        fetch(brokers(error.errno))
     with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses its end: {error.__name__}"):
         brokers(error.errno).end_offsets((A,), 1.0)

@@ -13,8 +13,10 @@ from typing import Any
 from shardherd.client.consumer import AsyncConsumer
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding.record_rows import Rows, rows_of
+from shardherd.worker.crew import ThreadCrew
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.fetched import Part
+from shardherd.worker.fetching import InThreads
 from shardherd.worker.listener import AnyListener
 from shardherd.worker.options import Options
 from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, AsyncProcessor
@@ -81,6 +83,11 @@ class Logs:
         found, end = offsets[:most], self.ends.get(shard, 0)
         next_ = end if len(found) == len(offsets) else found[-1] + 1
         return part(shard, wanted.position, found, max(next_, wanted.position), end, self.size * len(found))
+
+
+def in_threads(logs: Logs) -> InThreads:
+    """What a worker of real threads fetches."""
+    return InThreads(logs, ThreadCrew("fetching"))
 
 
 class AtOnce(LoopCrew):
@@ -202,7 +209,9 @@ class Scene:
         self.logs = Logs()
         self.program = Program()
         self.options = Options(**{"fetch_interval": 0.5, **options})
-        self.processing = Processing(factory or self.program, self.logs, AtOnce(takes), self.options, graveyard, listener)
+        crew = AtOnce(takes)
+        fetcher = InThreads(self.logs, crew)
+        self.processing = Processing(factory or self.program, fetcher, crew, self.options, graveyard, listener)
         self.consumer = AsyncConsumer(
             self.coordinator,
             ME,

@@ -19,7 +19,7 @@ from tests.unit.worker.scene import A, B
 ROOT = Path(__file__).resolve().parents[3]
 
 PROGRAM = """
-import os, time
+import asyncio, os, time
 import pyarrow as pa
 from shardherd.source.decoding.record_columns import schema_of
 from shardherd.worker import Options, Output, Outputs, Worker
@@ -42,8 +42,8 @@ class Fetcher:
     def close(self):
         pass
 
-    def fetch(self, wanted, *, behind):
-        time.sleep(0.1)
+    async def fetch(self, wanted, *, behind):
+        await asyncio.sleep(0.1)
         return [Part(shard, each.position, 1, 1, 100, self.tables) for shard, each in wanted.items()]
 
     def tables(self):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,8 +23,12 @@ from tests.unit.source.test_range_reader import FakeBrokers, log_of
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
 
 
-def fetcher_of(brokers: Any, *, ends: Any = None, fail: bool = True) -> KafkaFetcher:
-    return KafkaFetcher(brokers, ends or brokers, memory=1 << 20, fail_on_data_loss=fail)
+def fetcher_of(brokers: Any, *, ends: Any = None, fail: bool = True, batch_size: int = 500) -> KafkaFetcher:
+    return KafkaFetcher(brokers, ends or brokers, memory=1 << 20, fail_on_data_loss=fail, batch_size=batch_size)
+
+
+def fetch(fetcher: KafkaFetcher, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
+    return asyncio.run(fetcher.fetch(wanted, behind=behind))
 
 
 def offsets_in(part: Part, most: int = 1000) -> list[list[Offset]]:
@@ -31,7 +37,7 @@ def offsets_in(part: Part, most: int = 1000) -> list[list[Offset]]:
 
 def test_a_fetch_asks_for_all_that_is_wanted_and_says_where_to_go_on() -> None:
     brokers = FakeBrokers({A: log_of((0, 4), (5, 9)), B: log_of((0, 19))}, {A: 10, B: 30})
-    parts = fetcher_of(brokers).fetch({A: Wanted(3, 4000), B: Wanted(0, 9000)}, behind=True)
+    parts = fetch(fetcher_of(brokers), {A: Wanted(3, 4000), B: Wanted(0, 9000)}, behind=True)
     assert (brokers.asked, brokers.bytes_asked) == ([{A: 3, B: 0}], [{A: 4000, B: 9000}])
     assert [(each.shard, each.asked, each.next, each.end) for each in parts] == [(A, 3, 10, 10), (B, 0, 20, 30)]
     assert [offsets_in(each) for each in parts] == [[list(range(3, 10))], [list(range(20))]]
@@ -41,7 +47,7 @@ def test_what_is_at_the_end_of_a_shard_that_is_read_up_to_there_and_after_it_is_
     """Records 5 to 7 of a batch are wanted, then none of those that follow the end, as what was before it is compacted away."""
     data = batch_of([kafka_bytes.Record(5), kafka_bytes.Record(7), kafka_bytes.Record(8)], last_offset=9)
     fetcher = fetcher_of(FakeBrokers({A: [(9, data)], B: [(12, batch_of([kafka_bytes.Record(12)]))]}, {A: 30, B: 30}))
-    one, other = fetcher.fetch({A: Wanted(5, 1 << 20, 8), B: Wanted(3, 1 << 20, 10)}, behind=True)
+    one, other = fetch(fetcher, {A: Wanted(5, 1 << 20, 8), B: Wanted(3, 1 << 20, 10)}, behind=True)
     assert (one.next, one.end, offsets_in(one)) == (8, 8, [[5, 7]])
     assert (other.next, other.end, offsets_in(other)) == (10, 10, [[]])
 
@@ -49,8 +55,8 @@ def test_what_is_at_the_end_of_a_shard_that_is_read_up_to_there_and_after_it_is_
 def test_shards_that_were_read_to_their_end_are_asked_for_on_connections_of_their_own() -> None:
     more, ends = FakeBrokers({A: log_of((0, 4))}, {A: 5}), FakeBrokers({A: []}, {A: 5})
     fetcher = fetcher_of(more, ends=ends)
-    fetcher.fetch({A: Wanted(0, 1)}, behind=True)
-    (part,) = fetcher.fetch({A: Wanted(5, 1)}, behind=False)
+    fetch(fetcher, {A: Wanted(0, 1)}, behind=True)
+    (part,) = fetch(fetcher, {A: Wanted(5, 1)}, behind=False)
     assert (more.asked, ends.asked) == ([{A: 0}], [{A: 5}])
     assert (part.asked, part.next, part.end) == (5, 5, 5)
 
@@ -65,7 +71,7 @@ def test_of_shards_without_news_nothing_is_scanned(monkeypatch: pytest.MonkeyPat
     whole_scan = record_batches.scan
     monkeypatch.setattr(record_batches, "scan", scan)
     brokers = FakeBrokers({A: [], B: log_of((7, 7))}, {A: 5, B: 8})
-    parts = fetcher_of(brokers).fetch({A: Wanted(5, 1), B: Wanted(7, 1)}, behind=False)
+    parts = fetch(fetcher_of(brokers), {A: Wanted(5, 1), B: Wanted(7, 1)}, behind=False)
     assert [(each.shard, each.asked, each.next, each.end, each.size > 0) for each in parts] == [
         (A, 5, 5, 5, False),
         (B, 7, 8, 8, True),
@@ -77,7 +83,7 @@ def test_batches_reach_over_gaps_and_what_has_no_record_is_one_of_none() -> None
     compacted = [(4, batch_of([kafka_bytes.Record(0), kafka_bytes.Record(2)], last_offset=4)), (5, control_batch(5))]
     gone = [(9, empty_batch(0, 9))]
     fetcher = fetcher_of(FakeBrokers({A: compacted, B: gone}, {A: 6, B: 10}))
-    one, other = fetcher.fetch({A: Wanted(0, 1 << 20), B: Wanted(0, 1 << 20)}, behind=True)
+    one, other = fetch(fetcher, {A: Wanted(0, 1 << 20), B: Wanted(0, 1 << 20)}, behind=True)
     assert [(len(each), each.position, each.next) for each in batches(one, 1)] == [(1, 0, 1), (1, 1, 6)]
     assert [(len(each), each.position, each.next) for each in batches(other, 1)] == [(0, 0, 10)]
 
@@ -89,7 +95,7 @@ def test_a_record_has_its_key_value_time_and_headers() -> None:
             kafka_bytes.Record(8, key=None, value=None, timestamp=1_700_000_000_124),
         ]
     )
-    (part,) = fetcher_of(FakeBrokers({A: [(8, data)]}, {A: 9})).fetch({A: Wanted(7, 1 << 20)}, behind=True)
+    (part,) = fetch(fetcher_of(FakeBrokers({A: [(8, data)]}, {A: 9})), {A: Wanted(7, 1 << 20)}, behind=True)
     assert [record for records in batches(part, 10) for record in records] == [
         Record(7, b"k", b"v", 1_700_000_000_123, (("trace", b"1"), ("none", None))),
         Record(8, None, None, 1_700_000_000_124, ()),
@@ -100,16 +106,16 @@ def test_records_that_are_gone_are_an_error_that_names_them() -> None:
     brokers = FakeBrokers({A: log_of((50, 59))}, {A: 60})
     brokers.beginning = 50
     with pytest.raises(RangeLostError, match="shard clicks/0: the records from offset 20 up to 50 are lost; it starts at 50"):
-        fetcher_of(brokers).fetch({A: Wanted(20, 1)}, behind=True)
+        fetch(fetcher_of(brokers), {A: Wanted(20, 1)}, behind=True)
 
 
 def test_or_a_warning_and_the_rest_is_read_on(caplog: pytest.LogCaptureFixture) -> None:
     brokers = FakeBrokers({A: log_of((50, 59))}, {A: 60})
     brokers.beginning = 50
     fetcher = fetcher_of(brokers, fail=False)
-    (part,) = fetcher.fetch({A: Wanted(20, 1)}, behind=True)
+    (part,) = fetch(fetcher, {A: Wanted(20, 1)}, behind=True)
     assert [(len(each), each.position, each.next) for each in batches(part, 100)] == [(0, 20, 50)]
-    (part,) = fetcher.fetch({A: Wanted(50, 1)}, behind=True)
+    (part,) = fetch(fetcher, {A: Wanted(50, 1)}, behind=True)
     assert offsets_in(part) == [list(range(50, 60))]
     assert "the records from offset 20 up to 50 are lost" in caplog.text
 
@@ -125,11 +131,11 @@ def test_a_topic_that_was_made_anew_is_noticed_once() -> None:
     brokers = Renewed({A: log_of((0, 9))}, {A: 10})
     fetcher, strict = fetcher_of(brokers, fail=False), fetcher_of(brokers)
     for each in (fetcher, strict):
-        each.fetch({A: Wanted(0, 1)}, behind=True)
+        fetch(each, {A: Wanted(0, 1)}, behind=True)
     brokers.topic_id = "two"
     with pytest.raises(RangeLostError, match="was deleted and made anew"):
-        strict.fetch({A: Wanted(0, 1)}, behind=True)
-    (part,) = fetcher.fetch({A: Wanted(0, 1)}, behind=True)
+        fetch(strict, {A: Wanted(0, 1)}, behind=True)
+    (part,) = fetch(fetcher, {A: Wanted(0, 1)}, behind=True)
     assert part.next == 0
-    (part,) = fetcher.fetch({A: Wanted(0, 1)}, behind=True)
+    (part,) = fetch(fetcher, {A: Wanted(0, 1)}, behind=True)
     assert offsets_in(part) == [list(range(10))]

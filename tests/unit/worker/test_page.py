@@ -15,7 +15,7 @@ from shardherd.local import alone
 from shardherd.testing.group import PlayedGroup
 from shardherd.worker import Options, Worker
 from shardherd.worker import worker as module
-from tests.unit.worker.scene import Logs
+from tests.unit.worker.scene import Logs, in_threads
 from tests.unit.worker.test_worker import running
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "worker.md").read_text()
@@ -36,7 +36,9 @@ def test_the_example_processes_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
         for shard in group.shards:
             logs.append(shard, 3)
         where = group.environment("played-0")
-        worker = Worker(names["Clicks"], environment=where, fetcher=logs, bootstrap="k:1", options=Options(save_interval=0.1))
+        worker = Worker(
+            names["Clicks"], environment=where, fetcher=in_threads(logs), bootstrap="k:1", options=Options(save_interval=0.1)
+        )
         with running(worker) as raised:
             group.until("all is processed", lambda: set(group.checkpoints().values()) == {3})
     assert (raised, sorted(handled)) == ([], sorted(2 * [b"0", b"1", b"2"]))

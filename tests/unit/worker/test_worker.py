@@ -23,7 +23,7 @@ from shardherd.core.model.nouns import HeartbeatReply, Offset, ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.testing.group import PlayedGroup
 from shardherd.worker import AsyncCheckpoint, AsyncProcessor, Checkpoint, Listener, Options, Processor, Records, Worker
-from tests.unit.worker.scene import Logs
+from tests.unit.worker.scene import Logs, in_threads
 
 SHARDS = tuple(ShardId(f"records/{number}") for number in range(4))
 
@@ -86,7 +86,7 @@ def worker_of(
         factory,
         options=Options(**given),
         environment=group.environment(name),
-        fetcher=logs,
+        fetcher=in_threads(logs),
         listener=listener,
         bootstrap="nowhere:9092",
     )

@@ -73,6 +73,19 @@ class Brokers(ClusterConnection):
         known = LogChecks() if checks is None else checks
         return self.begin(lambda: self._fetch(positions, shard_bytes, memory, known), timeout, positions)
 
+    async def fetch(
+        self,
+        positions: Mapping[ShardId, Offset],
+        timeout: float,
+        *,
+        shard_bytes: Mapping[ShardId, int],
+        memory: FetchMemory,
+        checks: LogChecks,
+    ) -> list[Fetched]:
+        """The same for an event loop, which goes on meanwhile."""
+        found: list[Fetched] = await self.ask(lambda: self._fetch(positions, shard_bytes, memory, checks), timeout, positions)
+        return found
+
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, Offset]:
         """Where each log ended under epochs up to its mark's, of every shard whose leader answered; -1 if it cannot say.
 

@@ -1,12 +1,13 @@
-"""A connection to one Kafka cluster from ordinary threads: finds it, sends requests, knows who leads, and says what failed.
+"""A connection to one Kafka cluster: finds it, sends requests, knows who leads, and says what failed.
 
-`brokers` builds on it. Connections, metadata, TLS and SASL are kafka-python's, driven by a thread of their own. A broker that
-is away, or refuses our credentials, is tried again at every call, by its bootstrap addresses if no other answers. It decides
-nothing but which errors are worth another try.
+`brokers` builds on it, for ordinary threads and for event loops. Connections, metadata, TLS and SASL are kafka-python's, driven
+by a thread of their own. A broker that is away, or refuses our credentials, is tried again at every call, by its bootstrap
+addresses if no other answers. It decides nothing but which errors are worth another try.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import uuid
@@ -108,25 +109,53 @@ class ClusterConnection:
 
         def wait() -> Any:
             if not done.wait(timeout):
-                self._found = False
-                names = ", ".join(sorted(shards)[:5])
-                raise BrokersUnavailableError(
-                    f"Kafka at {self.bootstrap_servers} did not answer within {timeout:g} s ({names or 'connecting'})"
-                    f"{self._why()}: check that the brokers and their advertised listeners can be reached from this pod"
-                )
-            error = future.exception
-            if isinstance(error, TRANSIENT):
-                self._found &= isinstance(error, kafka_errors.BrokerResponseError)
-                raise BrokersUnavailableError(
-                    f"Kafka at {self.bootstrap_servers}: {error_text(error)}{self._why(error)}"
-                ) from error
-            if isinstance(error, kafka_errors.KafkaError):
-                raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {error_text(error)}") from error
-            if error is not None:
-                raise error
-            return future.value
+                raise self._unanswered(timeout, shards)
+            return self._result(future)
 
         return wait
+
+    async def ask(self, coroutine: Callable[[], Any], timeout: float, shards: Iterable[ShardId]) -> Any:
+        """The result of such work, for an event loop, which goes on meanwhile. Raises what `begin` does."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def tell(_: object) -> None:
+            try:
+                loop.call_soon_threadsafe(_set, done)
+            except RuntimeError:
+                # Who waited may be over.
+                if not loop.is_closed():
+                    raise
+
+        future = self._manager.call_soon(coroutine)
+        future.add_both(tell)
+        try:
+            async with asyncio.timeout(timeout):
+                await done
+        except TimeoutError:
+            raise self._unanswered(timeout, shards) from None
+        return self._result(future)
+
+    def _unanswered(self, timeout: float, shards: Iterable[ShardId]) -> BrokersUnavailableError:
+        self._found = False
+        names = ", ".join(sorted(shards)[:5])
+        return BrokersUnavailableError(
+            f"Kafka at {self.bootstrap_servers} did not answer within {timeout:g} s ({names or 'connecting'})"
+            f"{self._why()}: check that the brokers and their advertised listeners can be reached from this pod"
+        )
+
+    def _result(self, future: Any) -> Any:
+        error = future.exception
+        if isinstance(error, TRANSIENT):
+            self._found &= isinstance(error, kafka_errors.BrokerResponseError)
+            raise BrokersUnavailableError(
+                f"Kafka at {self.bootstrap_servers}: {error_text(error)}{self._why(error)}"
+            ) from error
+        if isinstance(error, kafka_errors.KafkaError):
+            raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {error_text(error)}") from error
+        if error is not None:
+            raise error
+        return future.value
 
     def _why(self, known: BaseException | None = None) -> str:
         """Which addresses could not be reached, each with its cause."""
@@ -199,6 +228,11 @@ class ClusterConnection:
             self._manager.cluster.request_update()
         if troubles and not answered:
             raise troubles[0]
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 def _leader(cluster: Any, partition: Partition) -> int | None:
