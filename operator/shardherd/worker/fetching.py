@@ -31,6 +31,10 @@ LAST = 2**63 - 1
 CACHED = 1280 * 1024
 """Bytes that are decoded at a time for small batches: they stay in the processor's cache, and in memory that is used again."""
 
+LARGE = 4 * 1024 * 1024
+"""Bytes that are decoded at a time for larger batches, and so the most that one has. Their memory is used again, too: fresh
+memory takes longer than decoding does."""
+
 
 class Fetcher(Protocol):
     """Where records come from. Shards of both kinds are fetched at the same time."""
@@ -101,7 +105,7 @@ class KafkaFetcher:
         self._memory = memory
         self._fail = fail_on_data_loss
         # A batch is not made of what was decoded at different times.
-        self._at_once = CACHED if batch_size <= TOGETHER else None
+        self._at_once = CACHED if batch_size <= TOGETHER else LARGE
         self._ends: dict[ShardId, Offset] = {}
         self._losses = self._no_losses()
 

@@ -13,7 +13,7 @@ from shardherd.source.decoding import record_batches
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.worker.fetched import Part, batches
-from shardherd.worker.fetching import KafkaFetcher
+from shardherd.worker.fetching import LARGE, KafkaFetcher
 from shardherd.worker.records import Record
 from shardherd.worker.stream import Wanted
 from tests.unit.source import kafka_bytes
@@ -139,3 +139,26 @@ def test_a_topic_that_was_made_anew_is_noticed_once() -> None:
     assert part.next == 0
     (part,) = fetch(fetcher, {A: Wanted(0, 1)}, behind=True)
     assert offsets_in(part) == [list(range(10))]
+
+
+def test_large_batches_are_decoded_into_memory_that_is_used_again_but_not_while_somebody_has_it() -> None:
+    def value(at: Offset) -> bytes:
+        return bytes([at]) * 100_000
+
+    log = [
+        (last, batch_of([kafka_bytes.Record(at, value=value(at)) for at in range(last - 9, last + 1)]))
+        for last in range(9, 120, 10)
+    ]
+    brokers = FakeBrokers({A: log}, {A: 120}, size=1 << 30)
+    (part,) = fetch(fetcher_of(brokers, batch_size=100_000), {A: Wanted(0, 1 << 30)}, behind=True)
+
+    kept = [records.table for records in batches(part, 100_000)]
+    assert [each.nbytes <= 2 * LARGE for each in kept] == [True] * len(kept)
+    assert [row for table in kept for row in table.column("value").to_pylist()] == [value(at) for at in range(120)]
+    del kept
+
+    def place(table: Any) -> int:
+        return int(table.column("value").buffers()[2].address)
+
+    places = [place(records.table) for _ in range(4) for records in batches(part, 100_000)]
+    assert len(set(places)) <= len(places) / 2
