@@ -88,6 +88,7 @@ class Session:
         self._drain = asyncio.Lock()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be saved
+        self._gathering = False  # what is to be saved waits until it is due, and more of it may come
         self._turned = asyncio.Event()  # something was finished or made durable, or never will be
         self._finished = asyncio.Event()
 
@@ -126,7 +127,8 @@ class Session:
         """Something was finished: make it durable, at once or when it is due."""
         if at_once:
             self._saving.hurry()
-        self._work.set()
+        if at_once or not self._gathering:
+            self._work.set()
 
     def changed(self) -> None:
         """To be called after every change of the ledger: releases what can be released, and sees to what must be saved."""
@@ -276,7 +278,9 @@ class Session:
             pending = self.ledger.uncommitted()
             due_in = self._saving.due_in(self._now(), pending=bool(pending))
             if due_in is None or due_in > 0:
+                self._gathering = due_in is not None
                 await within(self._work, due_in)
+                self._gathering = False
                 self._work.clear()
                 continue
             self._saving.sent(draining=self.draining)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from shardherd.client.in_hand import ShardInHand
@@ -25,7 +26,7 @@ from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
 from shardherd.worker.options import WorkerOptionError
-from shardherd.worker.processor import AnyProcessor, Saves
+from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, Checkpoint, Saves
 from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
@@ -154,13 +155,15 @@ class Holding:
         return None
 
     async def _process_all(self, processor: AnyProcessor) -> None:
+        process = self._on_loop if is_async(processor.process) else self._in_thread
+        work = partial(process, processor, self._saves.as_seen_by(processor.process))
         while not self._leaving():
             if self._consumer.paused or not self._has_next() or not self._around.slots.take(self.turned):
                 await self._calling.turn()
                 continue
             try:
                 try:
-                    result = await self._processed(processor)
+                    result = await self._processed(work)
                 finally:
                     await self._done(self._reached)
                 gets_on = await self._went_on(result)
@@ -242,37 +245,35 @@ class Holding:
             self._cut = shortened(cut, self.options.max_value_bytes, self._around.counts)
         return True
 
-    async def _processed(self, processor: AnyProcessor) -> Any:
+    async def _processed(self, work: Callable[[], Any]) -> Any:
         """What `process` has returned for the next batch. The slot that was taken is given back."""
-        checkpoint = self._saves.as_seen_by(processor.process)
-
-        def in_thread() -> Any:
-            until = boot_time() + IN_A_ROW
-            while True:
-                records = self._next()
-                result = processor.process(records, checkpoint) if records else None
-                self._calls += bool(records)
-                if result is not None or not self._goes_on_by_itself(records, until):
-                    return result
-                self._past += len(records)
-                self._reached, self._records = records.next, None
-
-        async def on_loop() -> Any:
-            records = self._next()
-            result = await processor.process(records, checkpoint) if records else None
-            self._calls += bool(records)
-            return result
-
         begun = boot_time()
         try:
             self._consumer.check()
             self.busy = True
-            return await self._calling.finished(self._calling.begin(on_loop if is_async(processor.process) else in_thread))
+            return await self._calling.finished(self._calling.begin(work))
         finally:
             self._around.slots.give_back()
             self._around.counts.took(boot_time() - begun, self._calls)
             self._count(self._past)
             self._calls = self._past = 0
+
+    def _in_thread(self, processor: AnyProcessor, checkpoint: Checkpoint | AsyncCheckpoint) -> Any:
+        until = boot_time() + IN_A_ROW
+        while True:
+            records = self._next()
+            result = processor.process(records, checkpoint) if records else None
+            self._calls += bool(records)
+            if result is not None or not self._goes_on_by_itself(records, until):
+                return result
+            self._past += len(records)
+            self._reached, self._records = records.next, None
+
+    async def _on_loop(self, processor: AnyProcessor, checkpoint: Checkpoint | AsyncCheckpoint) -> Any:
+        records = self._next()
+        result = await processor.process(records, checkpoint) if records else None
+        self._calls += bool(records)
+        return result
 
     def _goes_on_by_itself(self, records: Records, until: float) -> bool:
         """Whether the thread that has done this batch may begin the next one at once. Called there: it only looks."""

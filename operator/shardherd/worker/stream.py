@@ -93,9 +93,11 @@ class Stream:
     def done(self, shard: ShardId) -> None:
         """What was taken out of this shard is processed."""
         queue = self._queues[shard]
+        paused = queue.size >= self._share
         queue.size -= queue.in_hand
         queue.in_hand = 0
-        self._wake()
+        if paused:
+            self._wake()
 
     def end_of(self, shard: ShardId) -> Offset | None:
         """Where the shard ends, as far as is known."""
@@ -145,7 +147,11 @@ class Stream:
         await self._more.wait()
 
     def arrived(self, asked: Mapping[ShardId, Wanted], parts: Iterable[Part]) -> None:
-        """What has come of what was asked for. What is wanted from elsewhere, or not at all, meanwhile is dropped."""
+        """What has come of what was asked for. What is wanted from elsewhere, or not at all, meanwhile is dropped.
+
+        Whoever fetches asks on by itself; who waits is woken where there may be something for it now.
+        """
+        turned = False
         for shard in asked:
             if (queue := self._queues.get(shard)) is not None:
                 queue.asked = False
@@ -153,6 +159,7 @@ class Stream:
             queue = self._queues.get(part.shard)
             if queue is None or queue.position != part.asked:
                 continue
+            before = queue.behind
             queue.end, queue.seconds = part.end, part.behind
             if part.next > part.asked:
                 queue.position = part.next
@@ -161,7 +168,9 @@ class Stream:
                 # A batch larger than what is asked for comes whole only for the first shard of a request: all take turns.
                 self._queues[part.shard] = self._queues.pop(part.shard)
                 queue.wake()
-        self._wake()
+            turned |= queue.behind is not before
+        if turned:
+            self._wake()
 
     def _wake(self) -> None:
         self._more.set()

@@ -120,6 +120,23 @@ async def test_who_fetches_is_woken_by_a_shard_that_is_opened_and_by_room() -> N
     await waiting
 
 
+async def test_who_fetches_is_woken_by_a_shard_that_has_more_now_and_not_by_one_that_is_read_to_its_end_again() -> None:
+    stream = Stream(8 * MIB)
+    opened(stream, A, B)
+    stream.arrived(stream.ask(behind=True), [part(A, 0, [], 0, 0), part(B, 0, [], 0, 0)])
+    asked = stream.ask(behind=False)
+    waiting = asyncio.create_task(stream.may_ask())
+    await asyncio.sleep(0)
+    stream.arrived(asked, [part(A, 0, [0], 1, 1, 100)])
+    assert stream.pop(A) is not None
+    stream.done(A)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    stream.arrived(stream.ask(behind=False), [part(B, 0, [], 0, 5)])
+    await waiting
+    assert stream.ask(behind=True) == {B: Wanted(0, 2 * MIB)}
+
+
 def test_it_is_behind_as_long_as_anything_waits_or_is_known_of() -> None:
     stream = Stream(8 * MIB)
     seen = [stream.behind]
