@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.broker import broker, create_topic, delete_topic
 from benchmarks.table import Row, middle, render
-from benchmarks.worker.sides import RATE, READY, WARM
+from benchmarks.worker.sides import LATENCY_OURS, RATE, READY, WARM
 from shardherd.testing.group import PlayedGroup
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,12 @@ PARTITIONS = 4
 SIDES = {"ours": sys.executable, "arrow": sys.executable, "confluent": str(PEERS), "kafka-python": sys.executable}
 
 
-LATENCIES = {"ours": (sys.executable, "latency-ours"), "confluent": (str(PEERS), "latency-confluent")}
+INTERVAL = 0.05
+LATENCIES = {
+    "ours": (sys.executable, LATENCY_OURS),
+    "ours, looking now and then": (sys.executable, f"{LATENCY_OURS}{INTERVAL}"),
+    "confluent": (str(PEERS), "latency-confluent"),
+}
 AT_REST = 120.0
 """MiB that a consumer of ours may take at rest."""
 
@@ -75,8 +80,8 @@ def measure(servers: str, topic: str, records: int, rounds: int) -> dict[str, di
 
 
 def latencies(servers: str, seconds: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds from the producer to the handler while 1,000 records a second are written; then MiB at rest."""
-    found: dict[str, dict[str, list[float]]] = {name: {"p99": [], "rest": []} for name in LATENCIES}
+    """Milliseconds from the producer to the handler and percent of a core, at 1,000 records a second; then MiB at rest."""
+    found: dict[str, dict[str, list[float]]] = {name: {"p99": [], "cpu": [], "rest": []} for name in LATENCIES}
     for number in range(rounds):
         for name, (python, mode) in LATENCIES.items():
             topic = create_topic(servers, PARTITIONS)
@@ -94,7 +99,7 @@ def latencies(servers: str, seconds: int, rounds: int) -> dict[str, dict[str, fl
                 values.append(said[key])
             print(
                 f"{number + 1}. {name}: from producer to handler p50 {said['p50']:.2f}, p99 {said['p99']:.2f}, longest"
-                f" {said['longest']:.1f} ms; {said['rest']:.0f} MiB at rest",
+                f" {said['longest']:.1f} ms; {said['cpu']:.0f} % of a core; {said['rest']:.0f} MiB at rest",
                 flush=True,
             )
     return {name: {key: middle(values) for key, values in each.items()} for name, each in found.items()}
@@ -102,12 +107,16 @@ def latencies(servers: str, seconds: int, rounds: int) -> dict[str, dict[str, fl
 
 def rows(found: dict[str, dict[str, float]], late: dict[str, dict[str, float]]) -> list[Row]:
     ours, arrow, confluent, python = (found[name] for name in ("ours", "arrow", "confluent", "kafka-python"))
+    seldom = late["ours, looking now and then"]
     return [
         Row("records one by one, confluent-kafka", ours["rate"], confluent["rate"], 2.0, "rec/s", more_is_better=True),
         Row("records one by one, kafka-python", ours["rate"], python["rate"], 5.0, "rec/s", more_is_better=True),
         Row("whole batches as Arrow, confluent-kafka", arrow["rate"], confluent["rate"], 8.0, "rec/s", more_is_better=True),
         Row("p99 from producer to handler, confluent-kafka", late["ours"]["p99"], late["confluent"]["p99"], 1.0),
         Row("memory at rest, its bound", late["ours"]["rest"], AT_REST, 1.0, "MiB"),
+        Row("processor at 1,000 rec/s, confluent-kafka", late["ours"]["cpu"], late["confluent"]["cpu"], 0.0, "% of a core"),
+        Row(f"p99 with fetch_interval {INTERVAL}", seldom["p99"], late["confluent"]["p99"], 0.0),
+        Row(f"processor with fetch_interval {INTERVAL}", seldom["cpu"], late["confluent"]["cpu"], 0.0, "% of a core"),
         Row("processor time one by one, confluent-kafka", ours["cpu"], confluent["cpu"], 0.0, "us/rec"),
         Row("processor time one by one, kafka-python", ours["cpu"], python["cpu"], 0.0, "us/rec"),
         Row("processor time as Arrow, confluent-kafka", arrow["cpu"], confluent["cpu"], 0.0, "us/rec"),

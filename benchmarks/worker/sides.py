@@ -18,6 +18,9 @@ from typing import Any
 BATCH = 500
 """Records of one batch: what Kafka's consumers take at a time by default."""
 
+LATENCY_OURS = "latency-ours"
+"""The side whose latency is measured; its `fetch_interval` may follow."""
+
 READY = "ready"
 """What a side that is to be written for says once it reads."""
 
@@ -60,6 +63,7 @@ class Latencies:
 
     def __init__(self, wanted: int, warm: int) -> None:
         self._left, self._warm = wanted + warm, warm
+        self._began = self._cpu = 0.0
         self._found: list[int] = []
         self._lock = threading.Lock()
         self.all = threading.Event()
@@ -71,13 +75,15 @@ class Latencies:
             self._left -= 1
             if self._warm > 0:
                 self._warm -= 1
+                self._began, self._cpu = time.perf_counter(), time.process_time()
             else:
                 self._found.append(took)
             if self._left == 0:
+                self._cpu = (time.process_time() - self._cpu) / (time.perf_counter() - self._began)
                 self.all.set()
 
     def report(self) -> dict[str, float]:
-        """Percentiles in milliseconds, and the memory of a consumer that has nothing to do."""
+        """Percentiles in milliseconds, percent of a core meanwhile, and the memory of a consumer that has nothing to do."""
         time.sleep(REST)
         found = sorted(self._found)
         kib = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
@@ -85,6 +91,7 @@ class Latencies:
             "p50": found[len(found) // 2] / 1e6,
             "p99": found[len(found) * 99 // 100] / 1e6,
             "longest": found[-1] / 1e6,
+            "cpu": 100 * self._cpu,
             "rest": kib / 1024,
         }
 
@@ -100,6 +107,7 @@ def worker(
     batch: int,
     all_: threading.Event,
     report: Callable[[], dict[str, float]],
+    fetch_interval: float = 0.0,
 ) -> dict[str, float]:
     """Ours, until it has had all; what there is to report while it still holds its shards."""
     from shardherd.worker import Checkpoint, Options, Processor, Records, Worker
@@ -115,7 +123,7 @@ def worker(
         def process(self, records: Records, checkpoint: Checkpoint) -> None:  # noqa: ARG002 - a processor has it
             process(records)
 
-    ours = Worker(Calls, bootstrap=servers, options=Options(batch_size=batch, threads=1))
+    ours = Worker(Calls, bootstrap=servers, options=Options(batch_size=batch, threads=1, fetch_interval=fetch_interval))
     thread = threading.Thread(target=ours.run)
     thread.start()
     all_.wait(600)
@@ -255,13 +263,14 @@ def main(side: str, servers: str, topic: str, partitions: int, records: int) -> 
         return
     if side.startswith("latency"):
         late = Latencies(records - WARM, WARM)
-        if side == "latency-ours":
+        if side.startswith(LATENCY_OURS):
+            interval = float(side.removeprefix(LATENCY_OURS) or 0)
 
             def each(records: Any) -> None:
                 for record in records:
                     late.record(record.value)
 
-            print(json.dumps(worker(servers, partitions, each, BATCH, late.all, late.report)), flush=True)
+            print(json.dumps(worker(servers, partitions, each, BATCH, late.all, late.report, interval)), flush=True)
         else:
             confluent_latency(servers, topic, partitions, late)
         return
