@@ -1,4 +1,4 @@
-"""Fetches what a stream asks for, of Kinesis. Called by `worker` in threads, as `fetching` is for Kafka.
+"""Fetches what a stream asks for, of Kinesis. Called by `worker` in threads: see `fetching.InThreads`.
 
 It keeps a reader of every shard, with its iterator, and asks within what Kinesis allows for a shard: a request that is under
 way when a call ends is taken up by the next one. It decides when a shard is read to its end, and what becomes of records that
@@ -105,7 +105,7 @@ class KinesisFetcher:
             self._list()
 
     def fetch(self, wanted: Mapping[ShardId, Wanted], *, behind: bool) -> list[Part]:
-        """See `fetching.Fetcher`.
+        """See `fetching.BlockingFetcher`.
 
         Raises KinesisUnavailableError, which is worth another try, and KinesisRefusedError, RecordsLostError, which are not.
         """
