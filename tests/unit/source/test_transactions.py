@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.decoding import record_batches
-from shardherd.source.decoding.transactions import Aborted
+from shardherd.source.decoding.transactions import Aborted, Batch, hidden
 from tests.unit.source.kafka_bytes import Record, batch_of, control_batch, empty_batch, sealed, transactional
 
 SHARD = ShardId("clicks/3")
@@ -27,6 +27,25 @@ def test_aborted_records_are_left_out_and_passed() -> None:
 
     assert offsets(data, [Aborted(5, 0)]) == [4]
     assert record_batches.scan(SHARD, data, 0, aborted=[Aborted(5, 0)]).next_offset == 5
+
+
+def test_only_the_markers_of_producers_with_an_aborted_transaction_are_looked_into() -> None:
+    looked_at: list[int] = []
+
+    def aborts(position: int) -> bool:
+        looked_at.append(position)
+        return position == 3
+
+    ends = {"transactional": True, "control": True}
+    batches = [
+        Batch(0, 5, transactional=True, control=False),
+        Batch(1, 6, **ends),
+        Batch(2, 5, **ends),
+        Batch(3, 5, **ends),
+        Batch(4, 5, **ends),
+        Batch(5, 5, transactional=True, control=False),
+    ]
+    assert (hidden(batches, [Aborted(5, 0)], aborts), looked_at) == ([0], [2, 3])
 
 
 def test_without_a_list_of_aborted_transactions_every_record_is_seen() -> None:

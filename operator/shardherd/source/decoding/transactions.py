@@ -32,7 +32,8 @@ class Batch:
 def hidden(batches: Iterable[Batch], aborted: Collection[Aborted], aborts: Callable[[int], bool]) -> list[int]:
     """The positions of the batches (of one Fetch answer, in order) whose records belong to an aborted transaction.
 
-    `aborts` says of the control batch at a position whether its marker ends a transaction by aborting it.
+    `aborts` says of the control batch at a position whether its marker ends a transaction by aborting it. It is asked only of
+    producers that are among the aborted.
     """
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     open_producers: set[int] = set()
@@ -43,8 +44,8 @@ def hidden(batches: Iterable[Batch], aborted: Collection[Aborted], aborts: Calla
         while waiting and waiting[-1].first_offset <= batch.last_offset:
             open_producers.add(waiting.pop().producer)
         if batch.control:
-            if aborts(position):
-                open_producers.discard(batch.producer)
+            if batch.producer in open_producers and aborts(position):
+                open_producers.remove(batch.producer)
         elif batch.transactional and batch.producer in open_producers:
             found.append(position)
     return found
