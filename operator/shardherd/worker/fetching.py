@@ -13,6 +13,7 @@ from typing import Protocol
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import record_batches
+from shardherd.source.decoding.compiled_records import KERNELS
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.fetch_memory import FetchMemory
 from shardherd.source.kafka.fetching import Fetched
@@ -110,6 +111,8 @@ class KafkaFetcher:
         self._losses = self._no_losses()
 
     def connect(self) -> None:
+        # What finds batches is loaded, or even compiled, here: the event loop must not wait for it with the first answer.
+        KERNELS.functions()
         for brokers in self._brokers.values():
             brokers.connect(REQUEST_TIMEOUT)
 
@@ -121,7 +124,13 @@ class KafkaFetcher:
         if any(part.start is not None for part in found):
             # These are answered at once; what may be over soon is not asked for at once again.
             await asyncio.sleep(RETRY_DELAY)
-        return [self._part(part, wanted[part.shard].stop) for part in found]
+        parts = []
+        for part in found:
+            parts.append(self._part(part, wanted[part.shard].stop))
+            if part.data:
+                # Thousands of batches may be in it: heartbeats go on before the next one.
+                await asyncio.sleep(0)
+        return parts
 
     def close(self) -> None:
         for brokers in self._brokers.values():

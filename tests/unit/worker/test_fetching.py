@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import record_batches
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.reading.lost_records import RangeLostError
+from shardherd.worker import fetching
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.fetching import LARGE, KafkaFetcher
 from shardherd.worker.records import Record
@@ -33,6 +35,22 @@ def fetch(fetcher: KafkaFetcher, wanted: Mapping[ShardId, Wanted], *, behind: bo
 
 def offsets_in(part: Part, most: int = 1000) -> list[list[Offset]]:
     return [[record.offset for record in records] for records in batches(part, most)]
+
+
+def test_what_decodes_is_loaded_before_anything_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(fetching, "KERNELS", SimpleNamespace(functions=lambda: done.append("loaded")))
+    fetcher_of(SimpleNamespace(connect=lambda _: done.append("connected"))).connect()
+    assert done == ["loaded", "connected", "connected"]
+
+
+async def test_heartbeats_go_on_between_the_parts_of_an_answer() -> None:
+    fetcher = fetcher_of(FakeBrokers({A: log_of((0, 4)), B: log_of((0, 4))}, {A: 5, B: 5}))
+    turns, over = 0, asyncio.create_task(fetcher.fetch({A: Wanted(0, 1 << 20), B: Wanted(0, 1 << 20)}, behind=True))
+    while not over.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert ([part.next for part in over.result()], turns) == ([5, 5], 3)
 
 
 def test_a_fetch_asks_for_all_that_is_wanted_and_says_where_to_go_on() -> None:
