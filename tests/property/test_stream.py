@@ -31,8 +31,8 @@ STEPS = st.lists(
 class Log:
     """Three shards, a stream that reads them, and the two tasks of a worker that fetch for it. A Fetch takes a second."""
 
-    def __init__(self) -> None:
-        self.stream = Stream(2 * LEAST)
+    def __init__(self, memory: int) -> None:
+        self.stream = Stream(memory)
         self.ends = dict.fromkeys(SHARDS, 0)
         self.read: dict[ShardId, Offset] = {}
         """Of the shards that are open, up to where they were taken out of the stream."""
@@ -93,10 +93,12 @@ class Log:
 
 
 @settings(max_examples=300, deadline=None)
-@given(STEPS)
-def test_every_shard_is_read_to_its_end_whatever_came_and_went_before(steps: list[tuple[str, ShardId, int]]) -> None:
+@given(STEPS, st.sampled_from((2 * LEAST, 12 * LEAST)))
+def test_every_shard_is_read_to_its_end_whatever_came_and_went_before(
+    steps: list[tuple[str, ShardId, int]], memory: int
+) -> None:
     async def story() -> None:
-        log = Log()
+        log = Log(memory)
         fetching = [asyncio.create_task(log.fetch(behind=behind)) for behind in (True, False)]
         for what, shard, count in steps:
             await asyncio.sleep(count if what == "wait" else 0)

@@ -132,8 +132,10 @@ async def test_who_fetches_is_woken_by_a_shard_that_has_more_now_and_not_by_one_
     stream.done(A)
     await asyncio.sleep(0)
     assert not waiting.done()
-    stream.arrived(stream.ask(behind=False), [part(B, 0, [], 0, 5)])
-    await waiting
+    stream.arrived(stream.ask(behind=False), [part(B, 0, [], 0, 5), part(A, 1, [], 1, 1)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert waiting.done()
     assert stream.ask(behind=True) == {B: Wanted(0, 2 * MIB)}
 
 
