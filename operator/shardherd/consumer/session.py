@@ -88,7 +88,6 @@ class Session:
         self._drain = asyncio.Lock()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be saved
-        self._gathering = False  # what is to be saved waits until it is due, and more of it may come
         self._turned = asyncio.Event()  # something was finished or made durable, or never will be
         self._finished = asyncio.Event()
 
@@ -127,7 +126,7 @@ class Session:
         """Something was finished: make it durable, at once or when it is due."""
         if at_once:
             self._saving.hurry()
-        if at_once or not self._gathering:
+        if at_once or not self._saving.gathers:
             self._work.set()
 
     def changed(self) -> None:
@@ -278,9 +277,7 @@ class Session:
             pending = self.ledger.uncommitted()
             due_in = self._saving.due_in(self._now(), pending=bool(pending))
             if due_in is None or due_in > 0:
-                self._gathering = due_in is not None
                 await within(self._work, due_in)
-                self._gathering = False
                 self._work.clear()
                 continue
             self._saving.sent(draining=self.draining)

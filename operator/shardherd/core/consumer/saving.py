@@ -15,6 +15,11 @@ class Saving:
         self._since: float | None = None
         self._urgent = False
 
+    @property
+    def gathers(self) -> bool:
+        """Whether it is known when to send what is pending: more of it changes nothing."""
+        return self._since is not None
+
     def hurry(self) -> None:
         """What is not durable now must not wait."""
         self._urgent = True

@@ -12,6 +12,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -116,22 +117,13 @@ class ClusterConnection:
 
     async def ask(self, coroutine: Callable[[], Any], timeout: float, shards: Iterable[ShardId]) -> Any:
         """The result of such work, for an event loop, which goes on meanwhile. Raises what `begin` does."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def tell(_: object) -> None:
-            try:
-                loop.call_soon_threadsafe(_set, done)
-            except RuntimeError:
-                # Who waited may be over.
-                if not loop.is_closed():
-                    raise
-
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # who does not wait any more cancels nothing
         future = self._manager.call_soon(coroutine)
-        future.add_both(tell)
+        future.add_both(lambda _: done.set_result(None))
         try:
             async with asyncio.timeout(timeout):
-                await done
+                await asyncio.wrap_future(done)
         except TimeoutError:
             raise self._unanswered(timeout, shards) from None
         return self._result(future)
@@ -228,11 +220,6 @@ class ClusterConnection:
             self._manager.cluster.request_update()
         if troubles and not answered:
             raise troubles[0]
-
-
-def _set(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
 
 
 def _leader(cluster: Any, partition: Partition) -> int | None:
