@@ -8,18 +8,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from shardherd.source.compiled import machine_code
-from shardherd.source.compiled.machine_code import Library
+from shardherd.source.compiled.machine_code import Library, ending_with
 from shardherd.source.compiled.processors import Processor, here
 from shardherd.source.decoding import compiled_records
 from shardherd.source.decoding import record_layout as layout
 from shardherd.source.values import compiled_values
 from tests.harness.objects import objects
-from tests.unit.source.kafka_bytes import Record, batch_of
+from tests.unit.source.kafka_bytes import Record, batch_of, control_batch, empty_batch
 
 OPERATOR = Path(__file__).parents[3] / "operator"
 ANOTHER = Processor("other", "generic", frozenset())
@@ -87,6 +88,32 @@ def test_a_batch_is_found() -> None:
 
     assert compiled_records.scan(DATA, table) == 1
     assert table[0, [layout.BASE_OFFSET, layout.LAST_OFFSET, layout.COUNT, layout.END]].tolist() == [7, 9, 2, len(DATA)]
+
+
+def test_the_last_row_says_how_many_batches_have_records_of_users_and_how_large_the_largest_is() -> None:
+    parts = [control_batch(0), batch_of([Record(1), Record(2)]), empty_batch(3, 3), batch_of([Record(4)])]
+    data = np.frombuffer(b"".join(parts), np.uint8)
+    table = np.zeros((5, layout.BATCH_FIELDS), np.int64)
+
+    assert compiled_records.scan(data, table) == 4
+    assert table[-1, [layout.OF_USERS, layout.LARGEST]].tolist() == [2, max(len(each) for each in parts)]
+
+
+def test_arguments_that_are_always_the_same_are_given_once() -> None:
+    ends, data, into = np.array([0, 2, 5], np.int32), np.frombuffer(b"abcde", np.uint8), np.zeros(20, np.uint8)
+    none_null = np.zeros(0, np.uint8)
+
+    pack = ending_with(compiled_records.KERNELS.functions()["pack"], data, into)
+    # As one, whose last arguments are these, and no longer what the caller calls so.
+    del data
+
+    assert pack(ends, none_null) == 5 + 5 + 2 + 5 + 3
+    assert msgspec.msgpack.decode(into.tobytes()) == [b"ab", b"cde"]
+    assert pack(ends[:2], none_null) == 5 + 5 + 2
+    with pytest.raises(TypeError, match="an array of int32 with 1 dimensions is needed"):
+        pack(ends.astype(np.int64), none_null)
+    with pytest.raises(TypeError, match="an array of uint8 with 1 dimensions is needed"):
+        ending_with(compiled_records.KERNELS.functions()["pack"], into.astype(np.int32))
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,13 @@ import importlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from shardherd.source.compiled import linking
 from shardherd.source.compiled.processors import COMPILER, Processor, here, missing, shipped, system
@@ -133,7 +132,7 @@ def _functions(library: Library) -> Mapping[str, Callable[..., int]]:
     except linking.UnlinkableError as error:
         log.debug("llvmlite loads %s: %s", path or library.name, error)
         owner, addresses = _loaded_by_llvm(code, library.arguments)
-    return {name: _callable(owner, addresses[name], name, letters) for name, letters in library.arguments.items()}
+    return {name: Kernel(owner, addresses[name], name, letters) for name, letters in library.arguments.items()}
 
 
 def _loaded_by_llvm(code: bytes, names: Iterable[str]) -> tuple[Any, Mapping[str, int]]:
@@ -182,41 +181,66 @@ def _say_why() -> None:
     log.warning("compiling the decoder's loops, which takes some seconds for each format: no object files, as %s", why)
 
 
-def _callable(owner: Any, address: int, name: str, letters: str) -> Callable[..., int]:
-    """One kernel, called by numba's own convention: the result and a failure by reference, arrays as their parts."""
-    parts: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
-    for letter in letters:
-        if letter == _NUMBER:
-            parts.append(ctypes.c_int64)
-        else:
-            # Owner, parent, number of items, size of one, where they are, and per dimension the length and the stride.
-            dimensions = _KINDS[letter][1]
-            parts += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
-            parts += [ctypes.c_int64] * (2 * dimensions)
-    function = ctypes.CFUNCTYPE(ctypes.c_int32, *parts)(address)
+class Kernel:
+    """One compiled function, called by numba's own convention: the result and a failure by reference, arrays as their parts."""
 
-    def call(*arguments: Any) -> int:
-        assert owner is not None  # the code is in it
-        result, failure = ctypes.c_int64(), ctypes.c_void_p()
-        flat: list[Any] = [ctypes.addressof(result), ctypes.addressof(failure)]
-        for letter, given in zip(letters, arguments, strict=True):
+    def __init__(self, owner: Any, address: int, name: str, letters: str) -> None:
+        parts: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
+        for letter in letters:
             if letter == _NUMBER:
-                flat.append(given)
+                parts.append(ctypes.c_int64)
             else:
-                _flatten(given, letter, flat)
-        if status := function(*flat):
-            raise RuntimeError(f"kernel {name} failed with {status}")
+                # Owner, parent, number of items, size of one, where they are, and per dimension the length and the stride.
+                dimensions = _KINDS[letter][1]
+                parts += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+                parts += [ctypes.c_int64] * (2 * dimensions)
+        self._owner = owner  # the code is in it
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int32, *parts)(address)
+        self._name = name
+        self._letters = letters
+
+    def __call__(self, *arguments: Any) -> int:
+        return self._run(_flat(self._letters, arguments))
+
+    def ending_with(self, *last: Any) -> Callable[..., int]:
+        """The same, whose last arguments are always these. To look at an array takes longer than most short loops."""
+        letters, parts = self._letters[: -len(last)], _flat(self._letters[-len(last) :], last)
+
+        def call(*first: Any) -> int:
+            assert last  # the arrays must not go before this does
+            return self._run([*_flat(letters, first), *parts])
+
+        return call
+
+    def _run(self, parts: Sequence[Any]) -> int:
+        result, failure = ctypes.c_int64(), ctypes.c_void_p()
+        if status := self._function(ctypes.addressof(result), ctypes.addressof(failure), *parts):
+            raise RuntimeError(f"kernel {self._name} failed with {status}")
         return result.value
 
-    return call
+
+def ending_with(function: Callable[..., int], *last: Any) -> Callable[..., int]:
+    """A function of a library whose last arguments are always these."""
+    if isinstance(function, Kernel):
+        return function.ending_with(*last)
+    return lambda *first: function(*first, *last)
 
 
-def _flatten(array: npt.NDArray[Any], letter: str, into: list[Any]) -> None:
-    """An array's parts. Raises TypeError for one that the kernel was not compiled for: it would read beyond it."""
-    dtype, dimensions = _KINDS[letter]
-    if array.dtype != dtype or array.ndim != dimensions or not array.flags.c_contiguous:
-        raise TypeError(f"an array of {dtype} with {dimensions} dimensions is needed, not of {array.dtype} with {array.ndim}")
-    into += [None, None, array.size, array.itemsize, array.__array_interface__["data"][0], *array.shape, *array.strides]
+def _flat(letters: str, arguments: Sequence[Any]) -> list[Any]:
+    """The parts of arguments. Raises TypeError for an array that the kernel was not compiled for: it would read beyond it."""
+    parts: list[Any] = []
+    for letter, given in zip(letters, arguments, strict=True):
+        if letter == _NUMBER:
+            parts.append(given)
+            continue
+        dtype, dimensions = _KINDS[letter]
+        if given.dtype != dtype or given.ndim != dimensions or not given.flags.c_contiguous:
+            raise TypeError(
+                f"an array of {dtype} with {dimensions} dimensions is needed, not of {given.dtype} with {given.ndim}"
+            )
+        where = given.__array_interface__["data"][0]
+        parts += [None, None, given.size, given.itemsize, where, *given.shape, *given.strides]
+    return parts
 
 
 # --- the object files ---------------------------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from shardherd.source.compiled.machine_code import Library
+from shardherd.source.compiled.machine_code import Library, ending_with
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -43,6 +45,6 @@ def pack(ends: Ints, given: Bytes, data: Bytes, into: Bytes) -> int:
     return KERNELS.functions()["pack"](ends, given, data, into)
 
 
-def records(*arguments: Bytes | Longs | Ints | int) -> int:
-    """See `record_kernels.records`."""
-    return KERNELS.functions()["records"](*arguments)
+def records(*columns: Bytes | Longs | Ints) -> Callable[..., int]:
+    """`record_kernels.records` for these columns and their cursor: it is called with the arguments before them."""
+    return ending_with(KERNELS.functions()["records"], *columns)

@@ -125,13 +125,15 @@ def scan(
             reason = f"format {fault[layout.FORMAT]} is none of 0, 1 and 2"
         raise _corrupt(shard, int(fault[layout.BASE_OFFSET]), reason, asked=asked)
     found = table[:count]
-    next_offset = max(asked, int(found[-1, layout.LAST_OFFSET]) + 1) if count else asked
     if checksums:
         for row in found.tolist():
             _verify(shard, view, row)
     size = int(found[-1, layout.END]) if count else 0
-    largest = int(np.diff(found[:, layout.END], prepend=0).max()) if count else 0
-    return Scan(view, _visible(shard, view, found, aborted), next_offset, size, largest)
+    next_offset = max(asked, int(found[-1, layout.LAST_OFFSET]) + 1) if count else asked
+    # Mostly all of them: a consumer that reads record by record looks at an answer for each.
+    all_visible = not aborted and int(table[-1, layout.OF_USERS]) == count
+    visible = found if all_visible else _visible(shard, view, found, aborted)
+    return Scan(view, visible, next_offset, size, int(table[-1, layout.LARGEST]))
 
 
 def _verify(shard: ShardId, data: npt.NDArray[np.uint8], row: Sequence[int]) -> None:
@@ -202,11 +204,16 @@ def decode_rows(
 
     With `most` about so many uncompressed bytes at a time, in memory that is used again once nobody has these rows any more.
     """
-    batches = scanned.batches
-    inside = (batches[:, layout.LAST_OFFSET] >= start) & (
-        (batches[:, layout.BASE_OFFSET] < stop) | (batches[:, layout.FORMAT] < 2)
-    )
-    yield from _decoded(shard, scanned.data, batches[inside], start, stop, columns, most)
+    yield from _decoded(shard, scanned.data, _inside(scanned.batches, start, stop), start, stop, columns, most)
+
+
+def _inside(batches: npt.NDArray[np.int64], start: Offset, stop: Offset) -> npt.NDArray[np.int64]:
+    """A copy of the batches that may hold offsets from `start` up to `stop`."""
+    if len(batches) and batches[0, layout.LAST_OFFSET] >= start and batches[-1, layout.BASE_OFFSET] < stop:
+        return batches.copy()  # they are in order
+    # Where a compressed message of formats 0 and 1 begins is not said.
+    begins_before = (batches[:, layout.BASE_OFFSET] < stop) | (batches[:, layout.FORMAT] < 2)
+    return batches[(batches[:, layout.LAST_OFFSET] >= start) & begins_before]
 
 
 def _decoded(

@@ -31,6 +31,7 @@ from shardherd.source.decoding.record_layout import (
     BAD_VARINT,
     BASE_OFFSET,
     CHECKSUM,
+    CONTROL,
     COUNT,
     END,
     FIRST_TIMESTAMP,
@@ -41,6 +42,7 @@ from shardherd.source.decoding.record_layout import (
     HEADERS,
     IN_PLACE,
     KEY_BYTES,
+    LARGEST,
     LAST_OFFSET,
     LEGACY_HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -49,6 +51,7 @@ from shardherd.source.decoding.record_layout import (
     NULL_HEADERS,
     NULL_KEYS,
     NULL_VALUES,
+    OF_USERS,
     POSITION,
     PRODUCER,
     ROWS,
@@ -139,11 +142,14 @@ def scan(data: Bytes, batches: npt.NDArray[np.int64]) -> Number:
     """Find the whole record batches in `data`; a cut-off last one is left out.
 
     Writes one row of BATCH_FIELDS for each into `batches`, which has `count_batches` rows and one more. Returns how many it
-    found, or a negative status; the base offset and format of the batch at fault are then in the last row.
+    found, of which the last row says what LARGEST and OF_USERS are; or a negative status, and the last row has the base offset
+    and the format of the batch at fault.
     """
     position = np.int64(0)
     size = np.int64(len(data))
     count = 0
+    largest = np.int64(0)
+    of_users = np.int64(0)
     fault = len(batches) - 1
     while size - position >= 17:
         length = _big_endian(data, position + 8, 4)
@@ -189,8 +195,14 @@ def scan(data: Bytes, batches: npt.NDArray[np.int64]) -> Number:
         batches[count, COUNT] = records
         batches[count, FORMAT] = magic
         batches[count, IN_PLACE] = 1
+        # In formats 0 and 1 that bit has no meaning.
+        if records > 0 and not (magic == 2 and batches[count, ATTRIBUTES] & CONTROL):
+            of_users += 1
+        largest = max(largest, end - position)
         count += 1
         position = end
+    batches[fault, LARGEST] = largest
+    batches[fault, OF_USERS] = of_users
     return count
 
 

@@ -22,6 +22,9 @@ POSITION, END, BASE_OFFSET, LAST_OFFSET, ATTRIBUTES, FIRST_TIMESTAMP, MAX_TIMEST
 PRODUCER, CHECKSUM, FORMAT, IN_PLACE = range(8, 12)
 BATCH_FIELDS = 12
 
+# Of the last row, which is of no batch: bytes of the largest batch, and how many batches have records of users.
+LARGEST, OF_USERS = END, COUNT
+
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10

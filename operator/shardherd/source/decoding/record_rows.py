@@ -171,6 +171,12 @@ class Room:
         self._header_keys = _Binary(headers, size, wanted=wants_headers)
         self._header_values = _Binary(headers, size, wanted=wants_headers)
         self._cursor = np.zeros(layout.CURSOR_FIELDS, np.int64)
+        self._append = compiled_records.records(
+            self._offsets, self._timestamps, self._types,
+            self._keys.ends, self._keys.set, self._keys.data, self._values.ends, self._values.set, self._values.data,
+            self._header_rows.ends, self._header_rows.set, self._header_keys.ends, self._header_keys.data,
+            self._header_values.ends, self._header_values.set, self._header_values.data, self._cursor,
+        )  # fmt: skip
         self._unused = self._references()
 
     def again(self, shard: ShardId, columns: Sequence[str], rows: int, size: int) -> bool:
@@ -197,13 +203,7 @@ class Room:
         Returns the kernel's status and the index of the batch at fault.
         """
         self._taken += size
-        status = compiled_records.records(
-            data, plain, batches, len(batches), start, stop, self._wanted,
-            self._offsets, self._timestamps, self._types,
-            self._keys.ends, self._keys.set, self._keys.data, self._values.ends, self._values.set, self._values.data,
-            self._header_rows.ends, self._header_rows.set, self._header_keys.ends, self._header_keys.data,
-            self._header_values.ends, self._header_values.set, self._header_values.data, self._cursor,
-        )  # fmt: skip
+        status = self._append(data, plain, batches, len(batches), start, stop, self._wanted)
         return status, int(self._cursor[layout.AT_BATCH])
 
     def rows(self) -> list[Rows]:
