@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
 
 Work = Callable[[], Any]
 
@@ -64,8 +67,9 @@ class ThreadCrew:
     def __init__(self, name: str) -> None:
         self._name = name
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
-        self._hired = 0
+        self._inboxes: list[SimpleQueue[Callable[[], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
 
     def call(self, work: Work) -> Call:
         home = asyncio.get_running_loop()
@@ -107,23 +111,55 @@ class ThreadCrew:
         loop.call_soon_threadsafe(begin)
         return Call(ended, cancel)
 
+    def close(self) -> None:
+        """End the threads, each once what it runs has returned. Coroutines that still run are cancelled."""
+        self._closed = True
+        for inbox in self._inboxes:
+            inbox.put(_nothing)
+        if (loop := self._loop) is not None:
+            loop.call_soon_threadsafe(loop.stop)
+
     def _hire(self) -> SimpleQueue[Callable[[], None]]:
         inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
         def live() -> None:
-            while True:
+            while not self._closed:
                 # Not kept in a name: an idle thread would keep the records of its last batch.
                 inbox.get()()
 
-        self._hired += 1
-        threading.Thread(target=live, name=f"{self._name}-{self._hired}", daemon=True).start()
+        self._inboxes.append(inbox)
+        threading.Thread(target=live, name=f"{self._name}-{len(self._inboxes)}", daemon=True).start()
         return inbox
 
     def _coroutines(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name=f"{self._name}-coroutines", daemon=True).start()
-        return self._loop
+        if (loop := self._loop) is None:
+            loop = self._loop = asyncio.new_event_loop()
+
+            def live() -> None:
+                while not self._closed:
+                    try:
+                        loop.run_forever()
+                    except BaseException:
+                        # asyncio passes these on from a task: whoever waits for that one hears of it, and all others go on.
+                        log.exception("a coroutine of the program has raised what ends a process; the others go on")
+                _end_all(loop)
+
+            threading.Thread(target=live, name=f"{self._name}-coroutines", daemon=True).start()
+        return loop
+
+
+def _nothing() -> None:
+    """Wakes a thread."""
+
+
+def _end_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what runs on a loop, and close it once that has ended."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
 
 
 async def _awaited(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

@@ -345,6 +345,7 @@ class Worker:
             await crew.call(fetcher.close).ended
             if dead_letters is not None:
                 await crew.call(dead_letters.close).ended
+            crew.close()
 
     async def _warm_up(self, consumer: AsyncConsumer, fetcher: Fetcher, crew: Crew) -> None:
         """Connect to the source before shards are given: without it there is nothing to be read anywhere."""

@@ -96,3 +96,59 @@ def test_what_ends_after_the_loop_is_over_is_told_to_nobody() -> None:
     asyncio.run(begin())
     go_on.set()
     assert ended.wait(5)
+
+
+async def test_a_coroutine_that_raises_what_ends_a_process_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    crew, go_on = ThreadCrew("crew"), asyncio.Event()
+
+    async def waits() -> str:
+        await go_on.wait()
+        return "went on"
+
+    async def ends() -> None:
+        raise SystemExit(3)
+
+    async def sets() -> None:
+        go_on.set()
+
+    waiting = crew.spawn(waits)
+    with pytest.raises(Raised, match="SystemExit: 3"):
+        await asyncio.wait_for(crew.spawn(ends).ended, 5)
+    await asyncio.wait_for(crew.spawn(sets).ended, 5)
+    assert await asyncio.wait_for(waiting.ended, 5) == "went on"
+    assert [record.message for record in caplog.records if record.name == "shardherd.worker.crew"] == [
+        "a coroutine of the program has raised what ends a process; the others go on"
+    ]
+
+
+async def test_a_crew_that_is_closed_leaves_no_thread_and_cancels_its_coroutines() -> None:
+    crew, working, go_on = ThreadCrew("closing"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        working.set()
+        go_on.wait(5)
+
+    busy, cancelled = crew.call(work), threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    await crew.call(lambda: None).ended
+    crew.spawn(forever)
+    await crew.spawn(_nothing).ended
+    assert working.wait(5)
+    threads = [each for each in threading.enumerate() if each.name.startswith("closing-")]
+    assert len(threads) == 3
+
+    crew.close()
+    go_on.set()
+    await busy.ended
+    for each in threads:
+        each.join(5)
+    assert (cancelled.is_set(), [each.is_alive() for each in threads]) == (True, [False, False, False])
+
+
+async def _nothing() -> None: ...

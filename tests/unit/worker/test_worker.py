@@ -112,6 +112,22 @@ def running(worker: Worker) -> Iterator[list[BaseException]]:
         thread.join()
 
 
+def test_a_worker_that_has_ended_leaves_no_thread_behind(group: PlayedGroup) -> None:
+    before = {*threading.enumerate()}
+
+    class Works(AsyncProcessor):
+        async def process(self, records: Records, checkpoint: AsyncCheckpoint) -> None:
+            for _ in records:
+                pass
+
+    with running(worker_of(group, "played-0", Works, written(5))):
+        group.until("everything is processed", lambda: group.checkpoints() == dict.fromkeys(SHARDS, 5))
+    left = [each for each in {*threading.enumerate()} - before if each.name.startswith("shardherd-worker")]
+    for each in left:
+        each.join(5)
+    assert [each.name for each in left if each.is_alive()] == []
+
+
 def test_workers_share_the_shards_and_one_that_is_shut_down_leaves_the_rest_to_the_other(group: PlayedGroup) -> None:
     logs, first, second = written(10), Seen(), Seen()
     with running(worker_of(group, "played-0", first, logs)) as raised:
