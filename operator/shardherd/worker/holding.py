@@ -26,7 +26,7 @@ from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
 from shardherd.worker.options import WorkerOptionError
-from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, Checkpoint, Saves
+from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, Checkpoint, Saves, whole_number
 from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records
@@ -300,8 +300,7 @@ class Holding:
             await self._done(records.done)
             self._go_to(records.done)
             return True
-        if not isinstance(result, int) or isinstance(result, bool):
-            raise TypeError(f"process must return None or a position, which is an int, not {result!r}")
+        result = whole_number(result, "process must return None or")
         # What is done may be durable at any moment, or be on its way: nobody can go back behind it.
         if not self.shard.done <= result <= records.next:
             again = max(self.shard.done, records.position)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -43,8 +44,9 @@ class Saves:
         self._closed = True
 
     def begin(self, position: Offset | None, now: bool, callback: Saved | None) -> Future[None]:
-        """Save from any thread."""
-        return asyncio.run_coroutine_threadsafe(self._save(position, now, callback), self._loop)
+        """Save from any thread. Raises TypeError."""
+        at = None if position is None else whole_number(position, f"a checkpoint of shard {self.shard.name} must be saved at")
+        return asyncio.run_coroutine_threadsafe(self._save(at, now, callback), self._loop)
 
     async def _save(self, position: Offset | None, now: bool, callback: Saved | None) -> None:
         if self._closed:
@@ -57,6 +59,16 @@ class Saves:
             return
         self.shard.note_checkpoint(upto, now=now or self._callbacks.full)
         await self._callbacks.add(upto, callback)
+
+
+def whole_number(given: object, must: str) -> Offset:
+    """A position that a program gave, also where it is a number of numpy's. `must` begins the TypeError for what is none."""
+    try:
+        if not isinstance(given, bool):
+            return operator.index(given)  # type: ignore[arg-type]  # that is what is asked
+    except TypeError:
+        pass
+    raise TypeError(f"{must} a position, which is an int, not {given!r}")
 
 
 class _Positions:
@@ -97,9 +109,12 @@ class Checkpoint(_Positions):
         """All of the batch in hand is done, or everything before `position`. In a loop over the records: what is before the
         record in hand. What a loop did not get, because it ended early, is not done whatever `position` says.
 
+        Without a position a record counts as done once the loop asks for the next one: whoever makes a list of the records
+        first, or gives them to a pool, must say `position`.
+
         With `now` it is durable when this returns, else within `save_interval`. Raises FencedEpochError if the shard is not
         ours any more, CoordinatorUnavailableError if it is not durable yet: it is kept and sent again, so going on is right;
-        ConsumerStoppedError, and ValueError for a position before what is done or after what was given out.
+        ConsumerStoppedError, ValueError for a position before what is done or after what was given out, and TypeError.
 
         With a `callback` it waits for nothing; with `now` the position is sent at once. `callback(position, None)` is called
         once it is durable, `callback(position, error)` once it never will be.
