@@ -74,22 +74,25 @@ class Calling:
         """Call a function in a thread, or a coroutine."""
         return begun(self._around.crew, method, *arguments)
 
-    async def finished(self, call: Call) -> Any:
+    async def finished(self, call: Call, *, cancelled: bool = False) -> Any:
         """The result of the program's own code. While it runs, the shard may be wanted back: then it has `revoke_timeout`.
 
-        That is for all that is called from then on; what is called late has a moment, too. Raises GivenUpError where it was
-        not waited for any longer.
+        That is for all that is called from then on; what is called late has a moment, too, and so has what is `cancelled`.
+        Raises GivenUpError where it was not waited for any longer.
         """
         call.ended.add_done_callback(self.turns)
-        clock, deadline, cancelled = asyncio.get_running_loop().time, float("inf"), False
-        least = clock() + min(CANCEL_GRACE, self._options.revoke_timeout)
+        clock = asyncio.get_running_loop().time
+        grace = clock() + CANCEL_GRACE
+        deadline = grace if cancelled else float("inf")
+        least = grace if self._wanted_back() else clock()
         while not call.ended.done():
             if self._wanted_back():
                 self.halted = True
                 self._stop()
                 self._bound = min(self._bound, clock() + self._options.revoke_timeout)
-                # A run that is over waits for nothing but that its own code ends.
-                deadline = min(deadline, clock() if self.cancelled else max(self._bound, least))
+                if not cancelled:
+                    # A run that is over waits for nothing but that its own code ends.
+                    deadline = min(deadline, clock() if self.cancelled else max(self._bound, least))
             if clock() >= deadline and call.can_be_cancelled and not cancelled:
                 call.cancel()
                 cancelled, deadline = True, clock() + CANCEL_GRACE
@@ -134,8 +137,9 @@ class Calling:
 
     def _give_up(self, call: Call) -> None:
         log.error(
-            "what runs of this shard has not ended within %g s since another consumer wants it: it is given up, and read again"
-            " there from offset %d",
+            "what runs of this shard has not ended in time%s (revoke_timeout: %g s): it is given up, and read again"
+            " from offset %d",
+            " since another consumer wants it" if self._shard.wanted else "",
             self._options.revoke_timeout,
             self._shard.done,
             extra=self.fields,

@@ -11,12 +11,14 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.consumer.pending import Emitted, Pending
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
+from shardherd.core.model.nouns import Place
 from shardherd.worker.counts import BURIED, SKIPPED
 from shardherd.worker.crew import Work, is_async
 from shardherd.worker.dead_letters import DeadLetters
@@ -65,6 +67,7 @@ class Hands(Protocol):
     def count(self, *, records: int, failures: int) -> None: ...
     def count_bad(self, outcome: str) -> None: ...
     async def ran(self, work: Work) -> Any: ...
+    async def ended(self, work: Work) -> None: ...
     async def turn(self, seconds: float | None) -> None: ...
 
 
@@ -98,7 +101,8 @@ class Delivery:
         self._records = kept
         self._left: Iterator[Record] = iter(kept or ())
         self._alarm_at = options.alarm_after
-        self._tasks: set[asyncio.Task[None]] = set()
+        # The attempts that are coroutines and run. Changed on their loop only.
+        self._tasks: dict[tuple[Place, int], asyncio.Task[None]] = {}
         self.queue.begin(self.save, self.wake)
 
     async def run(self) -> None:
@@ -116,7 +120,9 @@ class Delivery:
         finally:
             meanwhile.cancel()
             self._close()
-            self._cancel()
+            if self._tasks:
+                # None of them may run beside what comes next: `shutdown`, another processor, or another consumer.
+                await self._hands.ended(self._end_coroutines)
 
     async def _look_meanwhile(self) -> None:
         """A record that takes its time must not keep others from being saved, or from being late."""
@@ -187,11 +193,15 @@ class Delivery:
             late = self._ledger.expire(now)
             self._failed += len(late)
             self._late += [each.record for each in late]
+            attempts = [self._tasks.get((each.place, each.tries)) for each in late]
             stuck = self._ledger.stuck(now)
             pending = len(self._ledger)
         hands.busy = bool(self._handing_out or pending or self.queue.queued[0])
-        for each in late:
+        for each, task in zip(late, attempts, strict=True):
             log.warning("%s: %s", each.record.name, each.reason, extra=hands.fields)
+            if task is not None:
+                # It counts no more, and the next attempt would run beside it.
+                task.get_loop().call_soon_threadsafe(task.cancel)
         if stuck is None or not self._options.alarm_after:
             hands.trouble = self.queue.trouble
             return
@@ -265,10 +275,6 @@ class Delivery:
             self._closed = True
         self.queue.end()
 
-    def _cancel(self) -> None:
-        for task in list(self._tasks):
-            task.get_loop().call_soon_threadsafe(task.cancel)
-
     # --- where the program's code runs -----------------------------------------------------------------------------------
 
     def _next(self) -> Emitted[Record] | None:
@@ -313,7 +319,7 @@ class Delivery:
                 continue
             try:
                 self._processor.process(emitted.record, ack)
-            except Exception as error:  # noqa: BLE001 - a program may raise anything
+            except BaseException as error:  # noqa: BLE001 - a program may raise anything
                 self._raised(ack, error)
 
     async def _hand_out_coroutines(self) -> None:
@@ -324,9 +330,19 @@ class Delivery:
                 return
             ack = Ack(emitted.record, emitted.tries, self._settled)
             bad = self._is_bad(emitted)
-            task = asyncio.create_task(self._one_coroutine(emitted, ack, bad=bad))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            attempt = (emitted.place, emitted.tries)
+            self._tasks[attempt] = task = asyncio.create_task(self._one_coroutine(emitted, ack, bad=bad))
+            task.add_done_callback(partial(self._over, attempt))
+
+    def _over(self, attempt: tuple[Place, int], _: object) -> None:
+        del self._tasks[attempt]
+
+    async def _end_coroutines(self) -> None:
+        """On that loop: cancel those that run, and wait until they have ended."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _one_coroutine(self, emitted: Emitted[Record], ack: Ack, *, bad: bool) -> None:
         try:
@@ -334,13 +350,14 @@ class Delivery:
                 await asyncio.to_thread(self._bury, emitted, ack)
             else:
                 await self._processor.process(emitted.record, ack)
-        except asyncio.CancelledError as error:
-            ack.fail(error)
-            raise
-        except Exception as error:  # noqa: BLE001 - a program may raise anything
+        except BaseException as error:
+            me = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and me is not None and me.cancelling():
+                ack.fail(error)
+                raise
             self._raised(ack, error)
 
-    def _raised(self, ack: Ack, error: Exception) -> None:
+    def _raised(self, ack: Ack, error: BaseException) -> None:
         if ack.fail(error):
             level = logging.WARNING if ack.tries == 1 else logging.DEBUG
             log.log(level, "%s failed, try %d: %s", ack.record.name, ack.tries, error, extra=self._hands.fields, exc_info=error)

@@ -429,6 +429,11 @@ class Holding:
         finally:
             self._around.slots.give_back()
 
+    async def ended(self, work: Callable[[], Any]) -> None:
+        """Run this, which ends what was cancelled. What has not ended after a moment is given up, where that may be."""
+        with contextlib.suppress(GivenUpError):
+            await self._calling.finished(self._calling.begin(work), cancelled=True)
+
     async def turn(self, seconds: float | None) -> None:
         await self._calling.turn(seconds)
 

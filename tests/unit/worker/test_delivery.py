@@ -69,6 +69,9 @@ class _Hands:
     async def ran(self, work: Callable[[], Any]) -> Any:
         return work()
 
+    async def ended(self, work: Callable[[], Any]) -> None:
+        raise AssertionError("no coroutines run here")
+
     async def turn(self, seconds: float | None) -> None:
         async with asyncio.timeout(seconds):
             await self.turned.wait()
