@@ -121,8 +121,8 @@ class TestLocalSecrets(SecretsContract):
 class TestFileLeadership(LeadershipContract):
     @pytest.fixture
     async def lab(self, tmp_path: Path) -> AsyncIterator[LeadershipLab]:
-        path, clock = tmp_path / "operator.lock", SystemClock()
-        leadership, another = FileLeadership(path, clock), FileLeadership(path, clock)
+        path = tmp_path / "operator.lock"
+        leadership, another = FileLeadership(path), FileLeadership(path)
 
         async def hold() -> None:
             assert another.take()
@@ -133,13 +133,13 @@ class TestFileLeadership(LeadershipContract):
         async def take_away() -> None:
             path.unlink()
 
-        yield LeadershipLab(leadership, clock, hold, let_go, take_away)
+        yield LeadershipLab(leadership, SystemClock(), hold, let_go, take_away)
         leadership.let_go()
         another.let_go()
 
     def test_it_is_told_who_holds_it(self, tmp_path: Path) -> None:
         path = tmp_path / "operator.lock"
-        leadership = FileLeadership(path, SystemClock())
+        leadership = FileLeadership(path)
         assert holder(path) is None
         assert leadership.take()
         assert holder(path) == os.getpid()
@@ -159,7 +159,7 @@ class TestFileLeadership(LeadershipContract):
             signal.pause()  # until it is killed
             os._exit(0)
         await asyncio.to_thread(os.read, reading, 1)
-        leadership = FileLeadership(path, SystemClock())
+        leadership = FileLeadership(path)
         assert not leadership.take()
 
         os.kill(child, 9)

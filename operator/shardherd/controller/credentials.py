@@ -34,19 +34,6 @@ def _files(security: KafkaSecurity) -> dict[str, SecretKey]:
     return {name: key for name, key in files.items() if key is not None}
 
 
-def volumes(security: KafkaSecurity) -> list[dict[str, Any]]:
-    """The volume, if any Secret is used."""
-    sources = [
-        {"secret": {"name": key.name, "items": [{"key": key.key, "path": file}]}} for file, key in _files(security).items()
-    ]
-    return [{"name": VOLUME, "projected": {"defaultMode": MODE, "sources": sources}}] if sources else []
-
-
-def mounts(security: KafkaSecurity) -> list[dict[str, Any]]:
-    """Where a container has it."""
-    return [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if _files(security) else []
-
-
 KINESIS_FOLDER = "/var/run/secrets/shardherd-kinesis"
 KINESIS_VOLUME = "kinesis-credentials"
 
@@ -55,7 +42,10 @@ def volumes_of(source: Mapping[str, Any], security: KafkaSecurity) -> list[dict[
     """The volumes of a source's Secrets, if any is used."""
     secret = kinesis_secret(source.get("kinesis", {}))
     if not secret:
-        return volumes(security)
+        files = [
+            {"secret": {"name": key.name, "items": [{"key": key.key, "path": file}]}} for file, key in _files(security).items()
+        ]
+        return [{"name": VOLUME, "projected": {"defaultMode": MODE, "sources": files}}] if files else []
     # Only the key of a role has a token.
     sources = [
         {"secret": {"name": secret, "items": [{"key": key, "path": key} for key in ("accessKeyId", "secretAccessKey")]}},
@@ -67,7 +57,7 @@ def volumes_of(source: Mapping[str, Any], security: KafkaSecurity) -> list[dict[
 def mounts_of(source: Mapping[str, Any], security: KafkaSecurity) -> list[dict[str, Any]]:
     """Where a container has them."""
     if not kinesis_secret(source.get("kinesis", {})):
-        return mounts(security)
+        return [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if _files(security) else []
     return [{"name": KINESIS_VOLUME, "mountPath": KINESIS_FOLDER, "readOnly": True}]
 
 

@@ -1,8 +1,8 @@
 """Keeps the operator's own rights out of the pods that it has made for others.
 
-Called by `observe` for every group. Whoever may make a ConsumerGroup may have pods made in its namespace, with what pods there
-may use: Kubernetes' admission judges them as any others. In the namespace of the operator that would be the operator itself:
-its service account, and the Secret with the keys of TLS. A group that names one of these is refused. Pure.
+Called by `manifests` for every group. Whoever may make a ConsumerGroup may have pods made in its namespace, with what pods
+there may use: Kubernetes' admission judges them as any others. In the namespace of the operator that would be the operator
+itself: its service account, and the Secret with the keys of TLS. A group that names one of these is refused. Pure.
 """
 
 from __future__ import annotations

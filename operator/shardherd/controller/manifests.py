@@ -1,7 +1,7 @@
 """The objects of a group: StatefulSet of consumers, headless Service, PodDisruptionBudget; and the pod that they run.
 
-Called by `observe` (is what exists as wanted?) and `apply`. Pure: the same resource gives the same manifests byte for byte, so
-an unchanged spec never restarts a pod. Pods satisfy the Pod Security standard `restricted`.
+Called by `wanted` (is what exists as wanted?), `apply` and `inspect.rendering`. Pure: the same resource gives the same
+manifests byte for byte, so an unchanged spec never restarts a pod. Pods satisfy the Pod Security standard `restricted`.
 """
 
 from __future__ import annotations

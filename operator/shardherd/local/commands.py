@@ -20,7 +20,7 @@ from shardherd.adapters.local.containers import Container
 from shardherd.adapters.local.database import DatabaseError
 from shardherd.adapters.local.identity import FileLeadership, holder
 from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
-from shardherd.clock import SystemClock, boot_time
+from shardherd.clock import boot_time
 from shardherd.local import operator, report
 from shardherd.local.manifest import Declared, ManifestError, declare, drop_others, scaled
 from shardherd.local.operator import Asked, CannotRunError
@@ -28,8 +28,8 @@ from shardherd.local.schema import RefusedError
 from shardherd.local.state import State, StateError
 from shardherd.telemetry import logs
 
-FAILED, MISUSED = 1, 2
-"""Exit codes: it could not be done, and what was asked for makes no sense."""
+FAILED = 1
+"""Exit code: it could not be done."""
 
 FOLDER = Path(".shardherd")
 LOOK = 0.1
@@ -110,7 +110,7 @@ def _up(arguments: Arguments, state: State) -> int:
         )
     if arguments.detach:
         return _detached(state)
-    leadership = FileLeadership(state.lock, SystemClock())
+    leadership = FileLeadership(state.lock)
     if not leadership.take():
         raise CannotRunError(f"another local operator has just begun on {state.folder}")
     objects = state.objects()
@@ -258,7 +258,7 @@ def _end_what_is_left(state: State) -> int:
     objects = state.objects()
     if not objects.all(POD):
         return 0
-    leadership = FileLeadership(state.lock, SystemClock())
+    leadership = FileLeadership(state.lock)
     if not leadership.take():
         raise CannotRunError(f"another local operator has just begun on {state.folder}")
     logs.configure("text", "INFO")

@@ -146,7 +146,6 @@ def _static() -> dict[str, _File]:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
     request_queue_size = THREADS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:

@@ -185,7 +185,7 @@ class DriverRuntime(ABC, Generic[A]):
         """What is known of the shards of Kinesis, where those are read."""
 
     @abstractmethod
-    def _make_server(self, agent: A, path: Path, reader_settings: dict[str, Any], **more: Any) -> SocketServer: ...
+    def _make_server(self, agent: A, path: Path, reader_settings: dict[str, Any], **more: Any) -> SocketServer[Any]: ...
 
     @abstractmethod
     def _query_ended(self, agent: A) -> None:

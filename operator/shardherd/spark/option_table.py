@@ -22,7 +22,7 @@ class Mode(Enum):
 ALL = frozenset(Mode)
 ALONE = frozenset({Mode.STREAM, Mode.BATCH})
 STREAMS = frozenset({Mode.GROUP, Mode.STREAM})
-STREAM, BATCH, GROUP = frozenset({Mode.STREAM}), frozenset({Mode.BATCH}), frozenset({Mode.GROUP})
+BATCH, GROUP = frozenset({Mode.BATCH}), frozenset({Mode.GROUP})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,19 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from shardherd.clock import boot_time
-from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.security.kafka_settings import ISOLATION_LEVELS
 from shardherd.spark.agent import Agent
+from shardherd.spark.consumer_run import ConsumerRun
 from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets, OffsetsError, parse
 
 log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=ConsumerRun)
 
 LINE_LIMIT = 64 * 1024 * 1024
 """Longest message in bytes: the offsets of very many shards."""
@@ -67,8 +69,8 @@ LAG_OF_OPEN_TRANSACTIONS = (
 )
 
 
-class SocketServer(ABC):
-    """What is the same whoever answers: the socket, how a stream reader is welcomed, and the form of answers.
+class SocketServer(ABC, Generic[A]):
+    """Serves `agent` on `path`: the socket, how a stream reader is welcomed, and the form of answers.
 
     `reader_settings` are sent to every reader when it connects. `committed`: whether the ConsumerGroup sets that only committed
     records are read, None if it leaves that to the query; `read_committed` is called with whether the query that begins now
@@ -78,6 +80,7 @@ class SocketServer(ABC):
 
     def __init__(
         self,
+        agent: A,
         path: Path,
         reader_settings: dict[str, Any],
         *,
@@ -85,6 +88,7 @@ class SocketServer(ABC):
         committed: bool | None = None,
         slots: Callable[[bool], int] | None = None,
     ) -> None:
+        self._agent = agent
         self._slots = slots
         self._read_committed = read_committed
         self._committed = committed
@@ -100,11 +104,6 @@ class SocketServer(ABC):
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-
-    @property
-    @abstractmethod
-    def settings(self) -> SessionSettings:
-        """The consumer's, as they are now."""
 
     @abstractmethod
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,14 +126,14 @@ class SocketServer(ABC):
         if committed and declared is None:
             log.warning(LAG_OF_OPEN_TRANSACTIONS)
         self._read_committed(committed)
-        return {**self._reader_settings, "ordered": self.settings.ordered, "committed": committed}
+        return {**self._reader_settings, "ordered": self._agent.settings.ordered, "committed": committed}
 
     def _latest(self, start: Offsets, end: Offsets, end_offsets: Mapping[ShardId, Offset]) -> dict[str, Any]:
         slots = {} if self._slots is None else {"slots": self._slots(end is not start)}
         return {
             "end": None if end is start else end.as_dict(),
             "ends": dict(end_offsets),
-            "ordered": self.settings.ordered,
+            "ordered": self._agent.settings.ordered,
             **slots,
         }
 
@@ -148,21 +147,11 @@ class SocketServer(ABC):
         await writer.drain()
 
 
-class ReaderServer(SocketServer):
-    """Serves one agent on `path`; the other arguments are `SocketServer`'s."""
+class ReaderServer(SocketServer[Agent]):
+    """Serves the agent of one streaming query."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        path: Path,
-        reader_settings: dict[str, Any],
-        *,
-        read_committed: Callable[[bool], None],
-        committed: bool | None = None,
-        slots: Callable[[bool], int] | None = None,
-    ) -> None:
-        super().__init__(path, reader_settings, read_committed=read_committed, committed=committed, slots=slots)
-        self._agent = agent
+    def __init__(self, agent: Agent, path: Path, reader_settings: dict[str, Any], **more: Any) -> None:
+        super().__init__(agent, path, reader_settings, **more)
         self._one = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
         self._queries = 0
@@ -171,10 +160,6 @@ class ReaderServer(SocketServer):
         await super().close()
         for task in self._endings:
             task.cancel()
-
-    @property
-    def settings(self) -> SessionSettings:
-        return self._agent.settings
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -212,7 +210,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _planner(self) -> BatchPlanner:
         if self._batch_planner is None:
             # Spark ends this process by SIGTERM, and Python would die of it without calling stop().
-            signal.signal(signal.SIGTERM, _leave)
+            signal.signal(signal.SIGTERM, readers.leave)
             self._batch_planner = self._make_planner()
         return self._batch_planner
 
@@ -293,9 +291,3 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted, self._counted)
-
-
-def _leave(_signal: int, _frame: FrameType | None) -> None:
-    # SIGTERM may come twice; the second must not break the first one's cleaning up.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(0)

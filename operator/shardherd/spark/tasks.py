@@ -1,7 +1,7 @@
 """Whether Spark runs a task: what was cancelled goes on for a while, in its Python workers for up to their own time-out.
 
-Asked by `runtime` before the agent tells that nothing of a run goes on. Reads what the scheduler knows, and not the listeners:
-a task counts until its executor has said that it ended.
+Asked by `driver_runtime` before the agent tells that nothing of a run goes on. Reads what the scheduler knows, and not the
+listeners: a task counts until its executor has said that it ended.
 """
 
 from __future__ import annotations

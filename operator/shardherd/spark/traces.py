@@ -1,8 +1,8 @@
 """A span for each sampled micro-batch: from the question for records until what it read is durable, with Spark's phases in it.
 
-`runtime` makes one where traces are on, beside the metrics. A span is the parent of what it covers only: the phases, and the
-checkpoint that makes it durable. The heartbeats that tell of it go on when it is over; they are linked to it. Of a query the
-numbers of records are shown, never a record. All of it belongs to the agent's event loop.
+`driver_runtime` makes one where traces are on, beside the metrics. A span is the parent of what it covers only: the phases, and
+the checkpoint that makes it durable. The heartbeats that tell of it go on when it is over; they are linked to it. Of a query
+the numbers of records are shown, never a record. All of it belongs to the agent's event loop.
 """
 
 from __future__ import annotations

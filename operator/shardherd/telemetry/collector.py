@@ -151,8 +151,4 @@ class MetricsServer(BackgroundServer):
                 self.wfile.write(REFUSAL.encode())
 
         Handler.registry = registry
-        super().__init__(_Server((address, port), Handler), "metrics")
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+        super().__init__(ThreadingHTTPServer((address, port), Handler), "metrics")

@@ -49,25 +49,15 @@ class ApiUnavailableError(PortError):
 
 
 class KubernetesApi:
-    """The API server of this process. Without `configuration`: the pod's service account, else the user's kubeconfig.
-
-    `count` is called with the method and the resource of every request.
-    """
+    """The API server that `configuration` names. `count` is called with the method and the resource of every request."""
 
     def __init__(
         self,
-        configuration: Configuration | None = None,
+        configuration: Configuration,
         *,
         connections: int = 16,
         count: Callable[[str, str], None] | None = None,
     ) -> None:
-        if configuration is None:
-            configuration = Configuration()
-            loader: Any = config
-            try:
-                loader.load_incluster_config(client_configuration=configuration)
-            except config.ConfigException:
-                loader.load_kube_config(client_configuration=configuration)
         configuration.connection_pool_maxsize = connections + CALLERS
         configuration.retries = urllib3.Retry(0)
         self._configuration = configuration

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
@@ -29,8 +28,6 @@ from shardherd.adapters.kubernetes.object_cache import (
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import ClusterChangedError, ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
-
-log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "shardherd"
 JSON_PATCH = "application/json-patch+json"

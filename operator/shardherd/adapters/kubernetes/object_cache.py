@@ -17,7 +17,6 @@ from shardherd.ports import GroupObjects, Manifest
 GROUP_LABEL = "shardherd.dev/consumergroup"
 
 GROUP, STATEFUL_SET, SERVICE, BUDGET, POD = "ConsumerGroup", "StatefulSet", "Service", "PodDisruptionBudget", "Pod"
-KINDS = (GROUP, STATEFUL_SET, SERVICE, BUDGET, POD)
 
 Key = tuple[str, str]
 """Namespace and name of a group."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.adapters.local.objects import POD, STATEFUL_SET, Json, Objects
-from shardherd.ports import Caller, Clock, ReviewUnavailableError
+from shardherd.ports import Caller, ReviewUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -118,9 +118,8 @@ class FileLeadership:
     The file says who holds it. Whoever takes the file away takes the leadership away.
     """
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._clock = clock
         self._descriptor: int | None = None
         self._deadline = float("-inf")
         self._lost = asyncio.Event()

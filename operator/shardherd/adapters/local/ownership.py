@@ -68,7 +68,7 @@ class SqliteOwnership:
             return version
 
         what = f"the ownership of group {group}"
-        with _refusing(f"{what} may or may not be written", f"cannot write {what}"):
+        with refusing(f"{what} may or may not be written", f"cannot write {what}"):
             return str(await self._database.awrite(write))
 
     async def load_copies(self, group: GroupIdentity) -> StoredCopies:
@@ -95,7 +95,7 @@ class SqliteOwnership:
             return version
 
         what = f"the positions of group {group}"
-        with _refusing(f"{what} may or may not be copied", f"cannot copy {what}"):
+        with refusing(f"{what} may or may not be copied", f"cannot copy {what}"):
             return str(await self._database.awrite(write))
 
     def forget(self, uid: str) -> None:
@@ -109,7 +109,7 @@ class SqliteOwnership:
 
 
 @contextmanager
-def _refusing(unknown: str, failed: str) -> Iterator[None]:
+def refusing(unknown: str, failed: str) -> Iterator[None]:
     """The errors of the database as those of an OwnershipStore; `unknown` says that a write may have happened."""
     try:
         yield

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sqlite3
 
-from shardherd.adapters.local.database import Database, NotCommittedError, next_version
+from shardherd.adapters.local.database import Database, next_version
+from shardherd.adapters.local.ownership import refusing
 from shardherd.core.model.nouns import GroupIdentity
-from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
+from shardherd.ports import OwnershipConflictError, OwnershipUnavailableError
 
 _TABLE = "CREATE TABLE IF NOT EXISTS positions (uid TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL)"
 """Not among those that a state folder is made with: one of an earlier version lacks it."""
@@ -42,12 +43,9 @@ class SqlitePositions:
             sql.execute("INSERT OR REPLACE INTO positions VALUES (?, ?, ?)", (group.uid, version, data))
             return version
 
-        try:
+        what = f"the positions of group {group}"
+        with refusing(f"{what} may or may not be written", f"cannot write {what}"):
             return str(await self._database.awrite(write))
-        except NotCommittedError as error:
-            raise OutcomeUnknownError(f"the positions of group {group} may or may not be written: {error}") from error
-        except sqlite3.Error as error:
-            raise OwnershipUnavailableError(f"cannot write the positions of group {group}: {error}") from error
 
     def forget(self, uid: str) -> None:
         """The group with this UID was deleted. Raises sqlite3.Error."""

@@ -1,8 +1,8 @@
 """What every ledger has: a consumer's grants, which of their positions are durable, and which may be released.
 
-`tracker` (micro-batches, whose ranges are known before they are read) and `holdings` (shards that are taken in hand) add what
-they read and how; the session of a consumer calls it for every reply. All of it is a function of the calls made so far: no
-sockets, no time.
+`tracker` and `cells` (micro-batches, whose ranges are known before they are read) and `holdings` (shards that are taken in
+hand) add what they read and how; the session of a consumer calls it for every reply. All of it is a function of the calls made
+so far: no sockets, no time.
 """
 
 from __future__ import annotations

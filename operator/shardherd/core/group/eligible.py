@@ -46,7 +46,7 @@ def receives(state: State, consumer: ConsumerId) -> bool:
 
 def scarce(state: State) -> bool:
     """Whether shards can be given only to consumers above low: then nothing moves for the sake of balance."""
-    if not state.spec.settings.watermarks or _some_below_low(state):
+    if not state.spec.settings.watermarks or may_take_over(state):
         return False
     return any(session.stage is Stage.LOW and _could_receive(state, each) for each, session in state.sessions.items())
 
@@ -58,11 +58,6 @@ def may_join_its_cell(state: State, consumer: ConsumerId) -> bool:
     """
     session = state.sessions.get(consumer)
     return session is not None and session.available and session.stage in (Stage.BELOW, Stage.LOW)
-
-
-def may_take_over(state: State) -> bool:
-    """Whether what a consumer above high has can be given to anybody: only to consumers below low."""
-    return _some_below_low(state)
 
 
 def may_be_next(state: State, consumer: ConsumerId) -> bool:
@@ -80,10 +75,11 @@ def _could_receive(state: State, consumer: ConsumerId) -> bool:
 
 def _has_room(state: State, consumer: ConsumerId) -> bool:
     stage = state.sessions[consumer].stage
-    return stage is Stage.BELOW or (stage is Stage.LOW and not _some_below_low(state))
+    return stage is Stage.BELOW or (stage is Stage.LOW and not may_take_over(state))
 
 
-def _some_below_low(state: State) -> bool:
+def may_take_over(state: State) -> bool:
+    """Whether what a consumer above high has can be given to anybody: only to consumers below low."""
     return any(not _takes_nothing(state, consumer) for consumer in state.below_low)
 
 

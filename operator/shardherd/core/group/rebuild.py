@@ -1,9 +1,10 @@
 """Who holds what, when the stored ownership was lost: from the notes of the durable positions, and from what consumers claim.
 
-Called by `group`. For one session timeout consumers name what they hold, and keep it; nothing is granted and no checkpoint
-is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody claimed is free, under epochs above all
-that were found. A holder that stayed silent has stopped by then, or is fenced. A cell of which several consumers claim parts is
-nobody's until then. An ownership that turns out to be an older copy, by what consumers were told since, is lost too.
+Called by `discovery`, `heartbeats`, `checkpoints` and `timers`. For one session timeout consumers name what they hold, and keep
+it; nothing is granted and no checkpoint is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody
+claimed is free, under epochs above all that were found. A holder that stayed silent has stopped by then, or is fenced. A cell
+of which several consumers claim parts is nobody's until then. An ownership that turns out to be an older copy, by what
+consumers were told since, is lost too.
 
 A position is durable before its shard is granted. Where none is left, the shard may be another one that was made under the name
 since, and where its claimant is means nothing in it: such a claim shows that a position was lost, and is refused. So is one of

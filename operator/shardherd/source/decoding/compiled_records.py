@@ -1,6 +1,6 @@
 """The inner loops of decoding (`record_kernels`) as functions to call, loaded without numba: see `compiled.machine_code`.
 
-`record_batches` and `record_columns` call them.
+`record_batches` and `record_rows` call them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tables that the compiled loops share with their callers: columns of a batch's row, bits, cursor entries and statuses.
 
-Read by `record_kernels` (as constants), `record_batches` and `record_columns`. It needs neither numba nor anything else.
+Read by `record_kernels` (as constants), `record_batches` and `record_rows`. It needs neither numba nor anything else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Large answers from kafka-python's connections, without most of the copying.
 
 kafka-python reads 4 KiB at a time and copies an answer four times before it is decoded, which takes longer than decompressing
-it. `brokers` uses this for its connections: fewer and larger reads, and one copy. What is on the wire, and everything about
-connecting, stays kafka-python's.
+it. `cluster_connection` uses this for its connections, `fetching` for its requests: fewer and larger reads, and one copy. What
+is on the wire, and everything about connecting, stays kafka-python's.
 """
 
 from __future__ import annotations

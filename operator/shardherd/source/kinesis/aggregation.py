@@ -1,6 +1,6 @@
 """What the Kinesis Producer Library puts into one record: many records of users, each with a key of its own.
 
-`shard_reader` calls it for every record. The format is published with the library: four bytes of magic, a protobuf message
+`columns` calls it for every record. The format is published with the library: four bytes of magic, a protobuf message
 (`AggregatedRecord`), and the MD5 of that message. A record that is not of this form is a user's own. Nothing here asks anybody.
 """
 

@@ -1,6 +1,6 @@
 """Decodes a column of Avro values, with or without Confluent's header, equal to Spark's `from_avro` in every row.
 
-`value_format` makes it; `range_reader` calls `decode` in Spark's Python workers. The compiled reader takes what is well formed,
+`value_format` makes it; `typed_values` calls `decode` in Spark's Python workers. The compiled reader takes what is well formed,
 `from_avro` the rest. Schemas of a registry are asked for once a process and id.
 """
 

@@ -1,7 +1,7 @@
 """Reads Avro schemas, gives the Spark type of one as `from_avro` does, and resolves a writer's schema into a program of steps.
 
-`format` asks for the type, `avro_column` for the program. A program says how the bytes of a value that one schema wrote become
-slots of the layout of the schema that is read: `avro_kernels` and `from_avro` both follow it.
+`value_format` asks for the type, `avro_column` for the program. A program says how the bytes of a value that one schema wrote
+become slots of the layout of the schema that is read: `avro_kernels` and `from_avro` both follow it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decodes a column of JSON documents into a struct column, equal to Spark's `from_json` in every row.
 
-`value_format` makes it; `range_reader` calls `decode` in Spark's Python workers. The compiled reader takes what it can prove,
+`value_format` makes it; `typed_values` calls `decode` in Spark's Python workers. The compiled reader takes what it can prove,
 and `from_json` the rest, one by one.
 """
 

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from shardherd.core.consumer.settings import SessionSettings
 from shardherd.spark.cells.agent import CellAgent
 from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.flow import Limits
@@ -24,25 +21,8 @@ NEEDS_RUN_CELLS = (
 )
 
 
-class CellServer(SocketServer):
-    """Serves one agent on `path`; arguments as of `ReaderServer`."""
-
-    def __init__(
-        self,
-        agent: CellAgent,
-        path: Path,
-        reader_settings: dict[str, Any],
-        *,
-        read_committed: Callable[[bool], None],
-        committed: bool | None = None,
-        slots: Callable[[bool], int] | None = None,
-    ) -> None:
-        super().__init__(path, reader_settings, read_committed=read_committed, committed=committed, slots=slots)
-        self._agent = agent
-
-    @property
-    def settings(self) -> SessionSettings:
-        return self._agent.settings
+class CellServer(SocketServer[CellAgent]):
+    """Serves the agent of cells."""
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         served: CellReader | None = None

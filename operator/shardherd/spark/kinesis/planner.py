@@ -26,7 +26,6 @@ from shardherd.spark.kinesis.options import EARLIEST, LATEST, KinesisSettings
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at a shard: Kinesis answers five requests a second for it, and tasks need most of them."""

@@ -194,7 +194,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner(self) -> KinesisPlanner:
         if self._made is None:
             # Spark ends this process by SIGTERM, and Python would die of it without calling stop().
-            signal.signal(signal.SIGTERM, _leave)
+            signal.signal(signal.SIGTERM, leave)
             self._made = KinesisPlanner(self._settings)
         return self._made
 
@@ -226,7 +226,8 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_slice(partition, self._settings, self._wanted, self._counted)
 
 
-def _leave(_signal: int, _frame: FrameType | None) -> None:
-    # SIGTERM may come twice; the second must not break the first one's cleaning up.
+def leave(_signal: int, _frame: FrameType | None) -> None:
+    """The handler of SIGTERM in the process of a query."""
+    # It may come twice; the second must not break the first one's cleaning up.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)

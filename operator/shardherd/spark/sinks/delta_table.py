@@ -18,22 +18,16 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import (
     ArrayType,
     AtomicType,
-    BinaryType,
     BooleanType,
     ByteType,
     DataType,
     DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
     IntegerType,
     LongType,
     MapType,
     ShortType,
     StringType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from shardherd.spark.arrow_map import map_in_arrow
@@ -42,7 +36,7 @@ from shardherd.spark.sinks.cell_results import shard_of, write_results
 from shardherd.spark.sinks.delta_files import FILES_DDL, FileJob, write_files
 from shardherd.spark.sinks.delta_positions import read, written
 from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
-from shardherd.spark.sinks.frames import ColumnsError, refused, still_wanted, stored_columns
+from shardherd.spark.sinks.frames import TYPES, ColumnsError, refused, still_wanted, stored_columns
 from shardherd.spark.sinks.positions import Pending
 from shardherd.transactions.outcomes import ConflictError, Stored, TableError
 
@@ -59,16 +53,6 @@ PARTITION_TYPES: tuple[type[AtomicType], ...] = (
     LongType,
     DateType,
     BooleanType,
-)
-
-TYPES: tuple[type[DataType], ...] = (
-    *PARTITION_TYPES,
-    BinaryType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 HARMLESS_FEATURES = frozenset(

@@ -11,7 +11,24 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.naming import is_of_kinesis
@@ -23,6 +40,24 @@ from shardherd.transactions.outcomes import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+TYPES: tuple[type[DataType], ...] = (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+"""What a column of a table may be, where it is no structure."""
 
 
 class ColumnsError(SinkError):

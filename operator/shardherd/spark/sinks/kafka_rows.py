@@ -26,12 +26,6 @@ from shardherd.transactions.kafka_transactions import Output, Transaction, Trans
 from shardherd.transactions.outcomes import ConflictError, SinkError
 from shardherd.transactions.topics import connection, rounds_of
 
-_FIELDS: dict[str, pa.DataType] = {"shard": pa.string(), "conflict": pa.string()}
-WRITTEN = pa.schema(_FIELDS)
-"""What a task says: each shard whose records and position are there; or, with the shard null, why some are not."""
-
-WRITTEN_DDL = "shard string, conflict string"
-
 SHARD_BYTES = 4 * 1024 * 1024
 """Bytes of rows of one shard that are kept before they are sent."""
 
@@ -55,7 +49,7 @@ class WriteJob:
 
 
 def write_records(batches: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
-    """Write the rows that the output does not have yet. Gives one row for each shard of which there were some, of `WRITTEN`."""
+    """Write the rows that the output does not have yet. Gives one row for each shard of which there were some."""
     rows = Rows(job.ranges, job.wanted, by_record=job.by_record)
     writing = _Writing(connection(job.bootstrap_servers, job.security), job)
     conflict = ""
@@ -69,12 +63,7 @@ def write_records(batches: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[
     except BaseException:
         writing.abort()
         raise
-    answer = (
-        [{"shard": None, "conflict": conflict}]
-        if conflict
-        else [{"shard": shard, "conflict": None} for shard in sorted(rows.seen)]
-    )
-    yield pa.RecordBatch.from_pylist(answer, WRITTEN)
+    yield rows.answer(conflict)
 
 
 def opened(opening: Callable[[], Transaction], wanted: Pending, output: Output) -> Transaction:

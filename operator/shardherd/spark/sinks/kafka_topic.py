@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -30,7 +30,7 @@ from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks.cell_results import write_results
 from shardherd.spark.sinks.exactly_once import TRIES, WRITINGS, Writings
 from shardherd.spark.sinks.frames import ColumnsError, known_by, stored_columns
-from shardherd.spark.sinks.kafka_rows import WRITTEN_DDL, WriteJob, all_of, opened, write_records
+from shardherd.spark.sinks.kafka_rows import WriteJob, all_of, opened, write_records
 from shardherd.spark.sinks.positions import Pending
 from shardherd.spark.sinks.rows import OFFSET, SEQUENCE_NUMBER, SHARD
 from shardherd.spark.sinks.shard_tasks import by_tasks, without_rows
@@ -64,7 +64,7 @@ OF_KINESIS = (
 )
 
 Writer = Callable[[WriteJob], Iterable[Sequence[Any]]]
-"""Has all tasks write their rows; what comes back are the values of `kafka_rows.WRITTEN`, in its order."""
+"""Has all tasks write their rows; what comes back are the values of `rows.WRITTEN`, in its order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class KafkaSink:
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
-        self.write_by(by_tasks(frame, write_records, WRITTEN_DDL), frame.schema, ranges)
+        self.write_by(by_tasks(frame, write_records), frame.schema, ranges)
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""
@@ -165,17 +165,7 @@ class _Store:
         return {str(shard): each for shard, each in found.items()}
 
     def write(self, wanted: Mapping[str, Pending]) -> None:
-        job = WriteJob(
-            self._job.bootstrap_servers,
-            self._job.security,
-            self._job.output,
-            self._job.partitions,
-            self._job.compression,
-            self._job.columns,
-            self._job.ranges,
-            dict(wanted),
-            self._job.by_record,
-        )
+        job = replace(self._job, wanted=dict(wanted))
         # No row was made of their records, but they are done with.
         empty = without_rows(self._writer(job), wanted, job.output.topic)
         opening = {shard: self._kafka.begin_open(job.output, ShardId(shard)) for shard in empty}

@@ -21,12 +21,6 @@ from shardherd.spark.running_batch import BatchRange
 from shardherd.spark.sinks.positions import Pending
 from shardherd.spark.sinks.rows import Rows
 
-_FIELDS: dict[str, pa.DataType] = {"shard": pa.string(), "conflict": pa.string()}
-WRITTEN = pa.schema(_FIELDS)
-"""What a task says: each shard whose rows and position are there; or, with the shard null, why nothing is."""
-
-WRITTEN_DDL = "shard string, conflict string"
-
 IDLE_LIMIT = "60s"
 """How long the server waits for a client that is paused between two statements: it holds the locks of its positions."""
 
@@ -103,7 +97,7 @@ def move(cursor: psycopg.Cursor[Any], job: CopyJob, shards: Iterable[str]) -> bo
 
 
 def copy_rows(batches: Iterable[pa.RecordBatch], job: CopyJob) -> Iterator[pa.RecordBatch]:
-    """Write the rows that the table does not have yet. Gives one row for each shard of which there were some, of `WRITTEN`."""
+    """Write the rows that the table does not have yet. Gives one row for each shard of which there were some."""
     rows = Rows(job.ranges, job.wanted, by_record=job.by_record)
     fresh = (batch for batch in map(rows.of_batch, batches) if batch.num_rows)
     first = next(fresh, None)
@@ -126,10 +120,7 @@ def copy_rows(batches: Iterable[pa.RecordBatch], job: CopyJob) -> Iterator[pa.Re
                 connection.commit()
             except psycopg.OperationalError as error:
                 conflict = f"whether the rows are there is not known: {error}"
-    if conflict:
-        yield pa.RecordBatch.from_pylist([{"shard": None, "conflict": conflict}], WRITTEN)
-    else:
-        yield pa.RecordBatch.from_pylist([{"shard": shard, "conflict": None} for shard in sorted(rows.seen)], WRITTEN)
+    yield rows.answer(conflict)
 
 
 def csv_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> bytes:

@@ -12,30 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection, errors, sql
 from psycopg.conninfo import conninfo_to_dict
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from shardherd.spark.running_batch import BatchRanges
 from shardherd.spark.sinks.cell_results import shard_of, write_results
 from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
-from shardherd.spark.sinks.frames import ColumnsError, known_by, refused, stored_columns
+from shardherd.spark.sinks.frames import TYPES, ColumnsError, known_by, refused, stored_columns
 from shardherd.spark.sinks.positions import Pending
-from shardherd.spark.sinks.postgresql_rows import WRITTEN_DDL, CopyJob, connected, copy_rows, move, name_of, parameters
+from shardherd.spark.sinks.postgresql_rows import CopyJob, connected, copy_rows, move, name_of, parameters
 from shardherd.spark.sinks.rows import SEQUENCE_NUMBER
 from shardherd.spark.sinks.shard_tasks import by_tasks, without_rows
 from shardherd.transactions.outcomes import ConflictError, Stored, TableError
@@ -44,22 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from shardherd.spark.cells.build import Cell
-
-TYPES: tuple[type[DataType], ...] = (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 POSITIONS = (
     "CREATE TABLE IF NOT EXISTS {positions} (sink text NOT NULL, group_uid text NOT NULL, shard text NOT NULL,"
@@ -75,7 +43,7 @@ FENCE = (
 
 
 Writer = Callable[[CopyJob], Iterable[Sequence[Any]]]
-"""Has all tasks write their rows; what comes back are the values of `postgresql_rows.WRITTEN`, in its order."""
+"""Has all tasks write their rows; what comes back are the values of `rows.WRITTEN`, in its order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +73,7 @@ class PostgreSQLSink:
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
-        self.write_by(by_tasks(frame, copy_rows, WRITTEN_DDL), frame.schema, ranges)
+        self.write_by(by_tasks(frame, copy_rows), frame.schema, ranges)
 
     def write_by(self, writer: Writer, schema: StructType, ranges: BatchRanges) -> None:
         """As `write`, with the rows and the types that `writer` knows."""

@@ -23,6 +23,10 @@ from shardherd.transactions.outcomes import SinkError
 SHARD, OFFSET, SEQUENCE_NUMBER = "shard", "offset", "sequenceNumber"
 """The columns that tell which record a row was made of: the shard, and one of the others."""
 
+_FIELDS: dict[str, pa.DataType] = {"shard": pa.string(), "conflict": pa.string()}
+WRITTEN, WRITTEN_DDL = pa.schema(_FIELDS), "shard string, conflict string"
+"""What a task says: each shard whose rows and position are there; or, with the shard null, why some are not."""
+
 DIGITS = 56
 """Digits of the longest sequence number: texts of so many are ordered as the numbers are."""
 
@@ -71,6 +75,11 @@ class Rows:
         chosen = batch.filter(pa.array(new))
         self.seen.update(map(str, pc.unique(chosen.column(SHARD)).to_pylist()))
         return chosen
+
+    def answer(self, conflict: str) -> pa.RecordBatch:
+        """What the task says, of WRITTEN: each shard of which there were rows; or why some are not there."""
+        seen = [{"shard": shard, "conflict": None} for shard in sorted(self.seen)]
+        return pa.RecordBatch.from_pylist([{"shard": None, "conflict": conflict}] if conflict else seen, WRITTEN)
 
     def _numbers(self, column: pa.Array[Any]) -> np.ndarray[Any, Any] | None:
         """The rows' numbers, which are ordered as those of `_bounds`; None if one is no number."""

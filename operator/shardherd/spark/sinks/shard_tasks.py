@@ -15,6 +15,7 @@ from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.running_batch import BatchRange
 from shardherd.spark.sinks.frames import shard_by_shard
 from shardherd.spark.sinks.positions import Pending
+from shardherd.spark.sinks.rows import WRITTEN_DDL
 from shardherd.transactions.outcomes import ConflictError
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ J = TypeVar("J", bound=Job)
 
 
 def by_tasks(
-    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch], J], Iterator[pa.RecordBatch]], columns: str
+    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch], J], Iterator[pa.RecordBatch]]
 ) -> Callable[[J], Iterable[Sequence[Any]]]:
-    """What has `task` write the rows of a job's shards; it gives the rows that the tasks tell, with these `columns`."""
+    """What has `task` write the rows of a job's shards; it gives the rows that the tasks tell, of `rows.WRITTEN`."""
 
     def written(job: J) -> Iterable[Sequence[Any]]:
         rows = shard_by_shard(frame, job.wanted, job.ranges)
-        return map_in_arrow(rows, lambda batches: task(batches, job), columns).collect()
+        return map_in_arrow(rows, lambda batches: task(batches, job), WRITTEN_DDL).collect()
 
     return written
 
