@@ -11,8 +11,11 @@ from typing import Any
 
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.worker.crew import is_async
+from shardherd.worker.guarantees import OutputsError
 from shardherd.worker.output import MovedPositionError, ShardGrant, TransactionalOutput
 from shardherd.worker.records import Record
+from shardherd.worker.unfinished import check_done
 
 
 class DatabaseOutput(TransactionalOutput):
@@ -29,9 +32,15 @@ class DatabaseOutput(TransactionalOutput):
         same."""
         raise NotImplementedError
 
-    def insert(self, cursor: Any, records: Sequence[Record]) -> None:
+    def insert(self, cursor: Any, records: Sequence[Record]) -> Any:
         """Write a batch. Neither commit nor roll back here."""
         raise NotImplementedError
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        for method in (cls.connect, cls.insert):
+            if is_async(method):
+                raise OutputsError(f"{method.__name__} of {cls.__name__} must be a function, not a coroutine")
 
     def open(self, shard: ShardId) -> None:  # noqa: ARG002
         """See Output. Who overrides it calls it."""
@@ -78,7 +87,7 @@ class DatabaseOutput(TransactionalOutput):
                 self._run(cursor, f"INSERT INTO {table} {columns} VALUES (?, ?, ?, ?, ?, ?)", *whose, *values)
             else:
                 self._move(cursor, grant, before, position)
-            self.insert(cursor, records)
+            check_done("insert", self.insert(cursor, records))
 
     _connection: Any = None
 

@@ -15,8 +15,11 @@ from typing import Any
 
 from shardherd.core.consumer.trees import Acker, Verdict
 from shardherd.core.model.nouns import Place
+from shardherd.worker.crew import is_async
+from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
+from shardherd.worker.unfinished import check_done
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +79,13 @@ class TreeProcessor(RecordProcessor):
     def root(self, record: Record, out: Out) -> None:
         """Emit the first tuples of a record. If it emits none, the record is done."""
         raise NotImplementedError
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # Which other methods are stages, `emit` alone tells: those are found out when they are called.
+        for name in ("root", *sorted(cls.manual)):
+            if (method := getattr(cls, name, None)) is not None and is_async(method):
+                raise WorkerOptionError(f"{name} of {cls.__name__} must be a function, not a coroutine: nobody awaits a stage")
 
     def process(self, record: Record, ack: Ack) -> None:
         if self._forest is None:
@@ -179,7 +189,7 @@ class _Forest:
     def _run(self, tuple_: Tuple, work: Callable[[Tuple, Out], object], *, manual: bool) -> None:
         out = Out(self, tuple_)
         try:
-            work(tuple_, out)
+            check_done(tuple_.stage or "root", work(tuple_, out))
         except Exception as error:  # noqa: BLE001 - a program may raise anything
             self.fail(tuple_, error)
         else:

@@ -12,7 +12,7 @@ import pytest
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import Offset
 from shardherd.testing.group import PlayedGroup
-from shardherd.worker import DatabaseOutput, Outputs, Record, ShardGrant
+from shardherd.worker import DatabaseOutput, Outputs, OutputsError, Record, ShardGrant
 from shardherd.worker.output import MovedPositionError
 from tests.unit.worker.scene import A, Logs
 from tests.unit.worker.test_worker import running, worker_of
@@ -129,6 +129,33 @@ def test_who_was_given_a_topic_made_anew_and_has_not_written_yet_is_asked_again_
     assert [output.position(anew), opened(tmp_path / "db").position(anew)] == [5, 5]
     with pytest.raises(FencedEpochError):
         output.position(GRANT._replace(topic_id="before"))
+
+
+@pytest.mark.parametrize("method", ["connect", "insert"])
+def test_a_coroutine_can_neither_connect_nor_insert(method: str) -> None:
+    async def waits(*_: Any) -> None: ...
+
+    waits.__name__ = method
+    with pytest.raises(OutputsError, match=f"{method} of Wrong must be a function, not a coroutine"):
+        type("Wrong", (DatabaseOutput,), {method: waits})
+
+
+def test_an_insert_that_is_still_to_be_awaited_leaves_neither_rows_nor_position(tmp_path: Path) -> None:
+    class Late(database(tmp_path / "db")):  # type: ignore[misc]
+        def insert(self, cursor: Any, records: Sequence[Record]) -> Any:
+            super().insert(cursor, records)
+
+            async def rest() -> None: ...
+
+            return rest()
+
+    output = Late()
+    output.open(A)
+    with pytest.raises(
+        TypeError, match="what insert returned is a coroutine, which nobody awaits or iterates: make it a plain"
+    ):
+        output.write_once(records(0), GRANT, None, 1)
+    assert (output.position(GRANT), rows(tmp_path / "db")) == (None, [])
 
 
 def test_a_worker_writes_each_record_once_though_its_batches_fail(tmp_path: Path) -> None:

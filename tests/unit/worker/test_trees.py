@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from shardherd.worker import Out, Record, TreeProcessor, Tuple
+from shardherd.worker import Out, Record, TreeProcessor, Tuple, WorkerOptionError
 from tests.unit.worker.acknowledged import Graveyard
 from tests.unit.worker.scene import A, Scene, story
 
@@ -243,3 +243,48 @@ def test_a_stage_that_there_is_not_is_named() -> None:
         await scene.until(lambda: wrong.acked == [0])
 
     story(body, factory=lambda: wrong)
+
+
+def test_a_coroutine_cannot_be_the_root_or_a_stage_that_acknowledges_by_itself() -> None:
+    async def later(self: Any, tuple_: Tuple, out: Out) -> None: ...
+
+    why = "of Wrong must be a function, not a coroutine: nobody awaits a stage"
+    with pytest.raises(WorkerOptionError, match=f"root {why}"):
+        type("Wrong", (TreeProcessor,), {"root": later})
+    with pytest.raises(WorkerOptionError, match=f"later {why}"):
+        type("Wrong", (TreeProcessor,), {"later": later, "manual": frozenset({"later"})})
+
+
+async def _coroutine(self: Any, tuple_: Tuple, out: Out) -> None: ...
+
+
+def _generator(self: Any, tuple_: Tuple, out: Out) -> Iterator[None]:
+    yield None
+
+
+async def _generator_of_coroutines(self: Any, tuple_: Tuple, out: Out) -> Any:
+    yield None
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind"),
+    [(_coroutine, "coroutine"), (_generator, "generator"), (_generator_of_coroutines, "async_generator")],
+)
+def test_a_stage_whose_work_nobody_would_do_fails_its_record(stage: Any, kind: str) -> None:
+    class Wrong(Sentences):
+        count = stage
+
+    wrong, graves = Wrong(), Graveyard()
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 1)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(graves.buried))
+        why = (
+            f"TypeError: what count returned is a {kind}, which nobody awaits or iterates: make it a plain function, which"
+            " returns when its work is done"
+        )
+        assert (wrong.acked, graves.buried) == ([], [(A, 0, why, 1)])
+
+    dead: dict[str, Any] = {"graveyard": graves, "tries": 1, "bad_records": "dead-letter", "dead_letters": "bad"}
+    story(body, factory=lambda: wrong, **dead)
