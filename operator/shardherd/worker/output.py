@@ -25,9 +25,9 @@ class Output:
         """Called first. If it raises, it is called again after a while, on a new one."""
 
     def write(self, records: Sequence[Record]) -> Any:
-        """Take a batch. None: all of it is taken. Records of it: these are not, and are sent again after a while.
+        """Take a batch. None: all of it is taken. A list of records of it: these are not, and are sent again after a while.
 
-        If it raises, nothing is taken, and all of it is sent again.
+        If it raises, or returns anything else, nothing is taken, and all of it is sent again.
         """
         raise NotImplementedError
 
@@ -63,5 +63,8 @@ class TransactionalOutput(Output):
         raise NotImplementedError
 
     def write_once(self, records: Sequence[Record], grant: ShardGrant, before: Offset | None, position: Offset) -> Any:
-        """Take all records and move the position to `position`, if it still is `before`; else raise, and take nothing."""
+        """Take all records and move the position to `position`, if it still is `before`; else raise, and take nothing.
+
+        Returns None. Of whoever returns something else nobody knows what is taken: it is given nothing more.
+        """
         raise NotImplementedError

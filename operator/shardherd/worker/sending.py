@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
+import reprlib
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -87,6 +89,8 @@ class Sending:
         self._known = False
         self._position: Offset | None = None
         self._failures = 0
+        # It has said of a batch what cannot be: its position may pass records that it does not have, and counts no more.
+        self._unclear = ""
 
     @property
     def write(self) -> Callable[..., Any]:
@@ -140,23 +144,15 @@ class Sending:
         if self._grant is not None:
             position = batch[-1].offset + 1
             with self._watched("write_once", batch):
-                await called(self._crew, self.write, records, self._grant, self._position, position)
+                result = await called(self._crew, self.write, records, self._grant, self._position, position)
+            if result is not None:
+                self._unclear = _wrong(self.output, "write_once", result, "None, or raise where it does not take all records")
+                raise TypeError(self._unclear)
             self._position = position
             return {}
         with self._watched("write", batch):
             result = await called(self._crew, self.write, records)
-        refused = {record.place: record for record in result or ()}
-        given = {each.place: each.record for each in batch}
-        # Where several have one offset, one that was made anew without its `sub` would be taken for another.
-        shared = len({offset for offset, _ in given}) < len(given)
-        if unknown := [
-            record for place, record in refused.items() if place not in given or (shared and record != given[place])
-        ]:
-            offsets = sorted(record.offset for record in unknown)
-            raise ValueError(
-                f"write returned records that it was not given, of the offsets {offsets}: have it return those themselves"
-            )
-        return refused
+        return _refused(self.output, batch, result)
 
     async def _send_at_most_once(self, batch: Batch, commit: Callable[[Offset], Awaitable[bool]]) -> None:
         """Nothing is sent whose position is not durable, and nothing twice."""
@@ -187,6 +183,8 @@ class Sending:
     async def _ask(self) -> bool:
         """Ask a transactional output what it has. Whether it has answered."""
         try:
+            if self._unclear:
+                raise TypeError(self._unclear)
             with self._watched("position", []):
                 self._position = await called(self._crew, self._transactional.position, self._grant)
         except Exception as error:  # noqa: BLE001 - a program may raise anything
@@ -256,3 +254,35 @@ class Sending:
         self.trouble = f"output {self.name}: {what}"
         again = "what is left is sent again" if pause is None else f"trying again in {pause:g} s"
         log.warning("%s; %s", self.trouble, again, extra=self._fields)
+
+
+def _refused(output: Output, batch: Batch, result: object) -> dict[Place, Record]:
+    """The records that `write` says that it did not take. Raises TypeError for what says nothing, ValueError for others."""
+    if result is None:
+        return {}
+    # A text and a mapping are collections, too, of what is no record; and what is to be iterated is work that is not done.
+    if (
+        not isinstance(result, Collection)
+        or isinstance(result, str | bytes | Mapping)
+        or not all(isinstance(each, Record) for each in result)
+    ):
+        must = "None where it has taken all records, or a list of those of the batch that it has not taken"
+        raise TypeError(_wrong(output, "write", result, must))
+    refused = {record.place: record for record in result}
+    given = {each.place: each.record for each in batch}
+    # Where several have one offset, one that was made anew without its `sub` would be taken for another.
+    shared = len({offset for offset, _ in given}) < len(given)
+    if unknown := [record for place, record in refused.items() if place not in given or (shared and record != given[place])]:
+        offsets = sorted(record.offset for record in unknown)
+        raise ValueError(
+            f"write returned records that it was not given, of the offsets {offsets}: have it return those themselves"
+        )
+    return refused
+
+
+def _wrong(output: Output, method: str, result: object, must: str) -> str:
+    """What is said of a result that nothing can be made of."""
+    if inspect.iscoroutine(result):
+        result.close()  # it is known by now that it was not awaited
+    found = f"{reprlib.repr(result)}, of type {type(result).__name__}"
+    return f"{method} of {type(output).__name__} returned {found}, and must return {must}"

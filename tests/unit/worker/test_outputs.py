@@ -499,23 +499,6 @@ def test_without_a_limit_a_record_that_is_refused_is_sent_again_and_again() -> N
     story(body, factory=outputs(output(place)))
 
 
-def test_what_write_returns_must_be_of_its_batch(caplog: pytest.LogCaptureFixture) -> None:
-    place = Place()
-
-    class Lies(Output):
-        async def write(self, records: Sequence[Record]) -> Any:
-            await place.write(records)
-            return [Record(7, None, None, 0, ())] if len(place.batches) == 1 else None
-
-    async def body(scene: Scene) -> None:
-        scene.logs.append(A, 2)
-        scene.coordinator.assign((A, 1, 0))
-        await scene.until(lambda: place.batches == [[0, 1], [0, 1]])
-
-    story(body, factory=outputs(Lies))
-    assert "ValueError: write returned records that it was not given, of the offsets [7]" in told(caplog)[0]
-
-
 # Guarantees.
 
 
