@@ -16,6 +16,7 @@ from shardherd.core.consumer.awaiting import Awaiting, Call, Watermark
 from shardherd.core.model.nouns import Place
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
+from shardherd.worker.uncancelled import uncancelled
 
 Pair = tuple[Record, Ack]
 
@@ -61,7 +62,7 @@ class AsyncOperator(RecordProcessor):
         call = self._calls[record.place] = queue.begin((record, ack))
         try:
             results = await results_of(
-                self.invoke,
+                self._invoked,
                 record,
                 timeout=self.timeout,
                 retries=self.retries,
@@ -89,6 +90,10 @@ class AsyncOperator(RecordProcessor):
         if self._calls.get(place) is call:
             del self._calls[place]
 
+    async def _invoked(self, record: Record) -> Iterable[Any]:
+        with uncancelled("invoke"):
+            return await self.invoke(record)
+
     async def _emit_all(self, queue: Awaiting[Pair, Any]) -> None:
         """Emit what is ready, unless somebody does."""
         if self._emitting:
@@ -107,7 +112,8 @@ class AsyncOperator(RecordProcessor):
             del self._calls[record.place]
         try:
             for result in ready.results:
-                await self.emit(result)
+                with uncancelled("emit"):
+                    await self.emit(result)
         except Exception as error:  # noqa: BLE001 - a program may raise anything
             ack.fail(error)
         else:

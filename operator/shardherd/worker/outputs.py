@@ -40,6 +40,7 @@ from shardherd.worker.queueing import Lent, QueueingProcessor
 from shardherd.worker.record_processor import Ack
 from shardherd.worker.records import Record, Records, records_of, size_of
 from shardherd.worker.sending import Batch, Sending, called
+from shardherd.worker.uncancelled import uncancelled
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +253,8 @@ class Outputs(QueueingProcessor):
 
     async def _guarded(self, sending: Sending) -> None:
         try:
-            await sending.run()
+            with uncancelled(f"output {sending.name}"):
+                await sending.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the delivery raises it
             self._defect = error
             self._wake()

@@ -25,6 +25,7 @@ from shardherd.worker.crew import Crew, is_async
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 from shardherd.worker.output import Output, ShardGrant, TransactionalOutput
 from shardherd.worker.records import Record
+from shardherd.worker.uncancelled import uncancelled
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,13 @@ Batch = list[Queued[Record]]
 
 
 async def called(crew: Crew, method: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a method of an output, which is a function or a coroutine.
+    """The result of a method of an output, which is a function or a coroutine. Raises CancelledByProgramError.
 
     Who is cancelled meanwhile is so once a function has returned, and not before: what it still does must not seem to be over.
     """
     if is_async(method):
-        return await method(*arguments)
+        with uncancelled(getattr(method, "__name__", "it")):
+            return await method(*arguments)
     ended, cancelled = crew.call(partial(method, *arguments)).ended, None
     while not ended.done():
         try:

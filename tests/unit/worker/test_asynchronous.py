@@ -165,3 +165,49 @@ def test_a_shard_that_is_wanted_has_its_calls_cancelled_after_the_revoke_timeout
         assert scene.coordinator.checkpoints == [(A, 1, 2)]
 
     story(body, factory=lambda: lookup, revoke_timeout=5.0)
+
+
+class Reconnects(Lookup):
+    """Its client cancels what waits for it, once for each of these offsets, in the one or in the other call."""
+
+    def __init__(self, *, invoking: set[int], emitting: set[int]) -> None:
+        super().__init__()
+        self.invoking, self.emitting = invoking, emitting
+
+    async def invoke(self, record: Record) -> list[int]:
+        await self._wait(record.offset, self.invoking)
+        return await super().invoke(record)
+
+    async def emit(self, result: int) -> None:
+        await self._wait(result, self.emitting)
+        await super().emit(result)
+
+    async def _wait(self, offset: int, cancelled: set[int]) -> None:
+        if offset in cancelled:
+            cancelled.remove(offset)
+            pending = asyncio.get_running_loop().create_future()
+            pending.cancel()
+            await pending
+
+
+@pytest.mark.parametrize(
+    ("cancelled", "retries", "emitted"),
+    [
+        ({"invoking": {2}, "emitting": set()}, 0, [0, 1, 3, 4, 2]),
+        ({"invoking": {2}, "emitting": set()}, 1, [0, 1, 2, 3, 4]),
+        ({"invoking": set(), "emitting": {2}}, 0, [0, 1, 3, 4, 2]),
+        ({"invoking": set(), "emitting": {3}}, 0, [0, 1, 2, 4, 3]),
+    ],
+    ids=["a call", "a call that is made again", "a result", "a result that waited for another record's"],
+)
+def test_what_a_client_cancels_fails_as_any_other_call(cancelled: Any, retries: int, emitted: list[int]) -> None:
+    lookup = Reconnects(**{name: set(offsets) for name, offsets in cancelled.items()})
+    lookup.retries = retries
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert lookup.emitted == emitted
+
+    story(body, factory=lambda: lookup, save_interval=1.0)

@@ -499,6 +499,91 @@ def test_without_a_limit_a_record_that_is_refused_is_sent_again_and_again() -> N
     story(body, factory=outputs(output(place)))
 
 
+async def cancelled() -> None:
+    """What waits for a client that connects again."""
+    pending = asyncio.get_running_loop().create_future()
+    pending.cancel()
+    await pending
+
+
+def test_a_write_that_a_client_cancels_fails_as_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(lambda _: cancelled())
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert (place.batches, place.took) == ([[0, 1, 2, 3, 4]] * 2, [0, 1, 2, 3, 4])
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+
+    story(body, factory=outputs(output(place)), save_interval=0.5)
+    assert told(caplog) == [
+        "output place: took none of 5 records from 0 on: CancelledByProgramError: write raised asyncio.CancelledError, and was"
+        " not cancelled: something that it awaited was, as by a client that connects again; trying again in 0.5 s"
+    ]
+
+
+def test_at_most_once_a_write_that_a_client_cancels_drops_its_records() -> None:
+    place = Place(lambda _: cancelled())
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 10)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: place.took == [5, 6, 7, 8, 9])
+        assert scene.processing.counts.dropped == {"place": 5}
+
+    story(body, factory=outputs(output(place), guarantee="at-most-once"))
+
+
+def test_exactly_once_a_client_that_cancels_has_the_output_asked_again() -> None:
+    table, asked = Table(lambda _: cancelled()), [0]
+
+    class Reconnects(table_output(table)):  # type: ignore[misc]
+        async def position(self, grant: Any) -> Offset | None:
+            asked[0] += 1
+            if asked[0] == 1:
+                await cancelled()
+            return await super().position(grant)  # type: ignore[no-any-return]
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert (asked, table.took) == ([3], [0, 1, 2, 3, 4])
+
+    story(body, factory=outputs(Reconnects, guarantee="exactly-once"), save_interval=0.5)
+
+
+def test_an_output_that_a_client_cancels_as_it_opens_is_opened_again_and_one_that_closes_hinders_no_other() -> None:
+    calls: list[str] = []
+
+    class Reconnects(Output):
+        async def open(self, shard: Any) -> None:
+            calls.append("open")
+            if len(calls) == 1:
+                await cancelled()
+
+        async def write(self, records: Sequence[Record]) -> None:
+            calls.append("write")
+
+        async def close(self) -> None:
+            calls.append("close")
+            await cancelled()
+
+    place = Place()
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+        assert (calls, place.calls[-1]) == (["open", "open", "write", "close"], "close")
+
+    story(body, factory=outputs(output(place), Reconnects), save_interval=0.5)
+
+
 # Guarantees.
 
 
