@@ -23,7 +23,9 @@ Step = tuple[str, int]
     capacity=st.integers(1, 6),
     steps=st.lists(
         st.tuples(
-            st.sampled_from(("begin", "begin", "watermark", "finish", "finish", "finish twice", "fail", "late", "emit")),
+            st.sampled_from(
+                ("begin", "begin", "watermark", "finish", "finish", "finish twice", "fail", "late", "again", "emit")
+            ),
             st.integers(0, 9),
         ),
         min_size=5,
@@ -36,6 +38,8 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
     finished: dict[int, Call[int, int]] = {}
     segment_of: dict[int, int] = {}
     marks, dropped = 0, set[int]()
+    failed: list[Call[int, int]] = []
+    made_again = set[int]()
     emitted: list[int] = []
     passed = 0
 
@@ -46,6 +50,7 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
             return False
         if isinstance(found, Watermark):
             before = {each for each, segment in segment_of.items() if segment <= passed} - dropped
+            assert not before & {call.element for call in failed}, "a watermark passes what is to be called for again"
             assert before <= set(emitted), "a watermark passes a result before it"
             passed += 1
             return True
@@ -68,7 +73,10 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
             emit()
         elif what in ("finish", "finish twice", "fail") and under_way:
             call = under_way.pop(which % len(under_way))
-            if what == "fail":
+            if what == "fail" and which % 2:
+                queue.fail(call)
+                failed.append(call)
+            elif what == "fail":
                 queue.drop(call)
                 dropped.add(call.element)
             else:
@@ -78,16 +86,25 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
                 assert not queue.finish(call, [-1])
         elif what == "late" and finished:
             call = finished.pop(sorted(finished)[which % len(finished)])
-            queue.drop(call)
-            dropped.add(call.element)
+            queue.fail(call)
+            failed.append(call)
+        elif what == "again" and failed and queue.room:
+            call = failed.pop(which % len(failed))
+            under_way.append(queue.begin(call.element, after=call))
+            made_again.add(call.element)
         assert len(queue) <= capacity
+    for call in failed:
+        queue.drop(call)
+        dropped.add(call.element)
+    failed.clear()
     for call in under_way:
         assert queue.finish(call, [call.element])
         finished[call.element] = call
     while emit():
         pass
     assert (sorted(emitted), passed, len(queue)) == (sorted(segment_of.keys() - dropped), marks, 0)
-    assert not ordered or emitted == sorted(emitted)
+    in_turn = [each for each in emitted if each not in made_again]
+    assert not ordered or in_turn == sorted(in_turn)
 
 
 def _in_any_segment(right: Any, queue: Any, call: Any, results: Any) -> bool:
@@ -119,6 +136,21 @@ def _passes_calls(right: Any, queue: Any) -> Any:
     return right(queue)
 
 
+def _calls_last(right: Any, queue: Any, element: Any, after: Any = None) -> Any:
+    call = right(queue, element, after)
+    if after is not None:
+        for segment in queue._segments:
+            segment.waiting.pop(id(call), None)
+        queue._segments[-1].waiting[id(call)] = call
+    return call
+
+
+def _forgets(right: Any, queue: Any, call: Any) -> None:
+    right(queue, call)
+    for segment in queue._segments:
+        segment.failed.clear()
+
+
 BUGS = (
     Bug("a future is lost", Awaiting, "finish", lambda _right, _queue, _call, _results: True),
     Bug("a result passes a watermark", Awaiting, "finish", _in_any_segment),
@@ -126,6 +158,8 @@ BUGS = (
     Bug("a call that failed keeps its place", Awaiting, "drop", lambda _right, _queue, _call: None),
     Bug("the newest finished call is emitted first", Awaiting, "emit", _newest_first),
     Bug("a watermark passes what was called before it", Awaiting, "emit", _passes_calls),
+    Bug("a call that is made again comes after its watermark", Awaiting, "begin", _calls_last),
+    Bug("a watermark does not wait for a call that failed", Awaiting, "fail", _forgets),
     Bug("a call takes two places", Awaiting, "_take", lambda _right, queue: setattr(queue, "_count", queue._count + 2)),
 )
 

@@ -31,13 +31,14 @@ def async_map(
     retries: int = 0,
     pause: float = 0.1,
     timed_out: Callable[[Row], Iterable[Row]] | None = None,
+    watermark: Callable[[Row], int | None] | None = None,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `map_in_arrow`: `invoke` is called for each row, for up to `capacity` at once, and gives rows of `schema`.
 
     `map_in_arrow` is that of `shardherd.spark.arrow_map`, or Spark's `mapInArrow` where pandas is installed.
 
-    `ordered`, `timeout` in seconds, `retries`, `pause` and `timed_out` as of a worker's AsyncOperator; a call that fails in the
-    end fails the task. Raises ValueError for a capacity below 1.
+    `ordered`, `timeout` in seconds, `retries`, `pause`, `timed_out` and `watermark` as of an AsyncOperator: no row passes
+    one that has a watermark. A call that fails in the end fails the task. Raises ValueError for a capacity below 1.
     """
     Awaiting[Row, Row](capacity, ordered=ordered)
 
@@ -52,12 +53,27 @@ def async_map(
             found = await results_of(invoke, row, timeout=timeout, retries=retries, pause=pause, timed_out=timed_out)
             queue.finish(call, found)
 
+        mark: Watermark | None = None
+
+        def begin_some() -> None:
+            """Calls and watermarks, as many as there is room for."""
+            nonlocal mark
+            while queue.room:
+                if mark is not None:
+                    queue.watermark(mark)
+                    mark = None
+                elif (row := next(rows, None)) is not None:
+                    tasks.add(asyncio.ensure_future(one(queue.begin(row))))
+                    time = watermark(row) if watermark is not None else None
+                    mark = None if time is None else Watermark(time)
+                else:
+                    return
+
         async def some() -> tuple[list[Row], bool]:
             """Results for a batch, and whether there are more."""
             ready: list[Row] = []
             while len(ready) < ROWS:
-                while queue.room and (row := next(rows, None)) is not None:
-                    tasks.add(asyncio.ensure_future(one(queue.begin(row))))
+                begin_some()
                 if not tasks and not len(queue):
                     return ready, False
                 if tasks:

@@ -7,6 +7,7 @@ A user's AsyncOperator is one more RecordProcessor to `delivery`: a record is do
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,12 @@ from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
 from shardherd.worker.uncancelled import uncancelled
 
+log = logging.getLogger(__name__)
+
 Pair = tuple[Record, Ack]
+
+MOMENT = 0.01
+"""Fewest seconds until a watermark that could not be emitted is tried again."""
 
 
 class AsyncOperator(RecordProcessor):
@@ -26,7 +32,7 @@ class AsyncOperator(RecordProcessor):
 
     `ordered`: results come in the order of their records; else as soon as they are there. `timeout` seconds for a call with all
     of its `retries`, each `pause` seconds after a failure; 0: none. A record whose call or whose `emit` fails is processed
-    again, after those that were called for meanwhile.
+    again, after those that were called for meanwhile. In whatever order results come, none passes a watermark.
     """
 
     ordered: bool = True
@@ -42,24 +48,48 @@ class AsyncOperator(RecordProcessor):
         """A result goes on. Called again if its record is."""
         raise NotImplementedError
 
+    def watermark(self, record: Record) -> int | None:  # noqa: ARG002
+        """Asked once of each record, in order: a time, if nothing earlier follows it. By default there are no watermarks."""
+        return None
+
+    async def emit_watermark(self, time: int) -> None:
+        """It goes on: all results up to its record were emitted, and none of a later one. Called again if it fails."""
+
     def timed_out(self, record: Record) -> Iterable[Any]:  # noqa: ARG002
         """The results of a call whose time is over. By default it has failed."""
         raise TimeoutError(f"no result within {self.timeout:g} s")
 
     _queue: Awaiting[Pair, Any] | None = None
     _emitting = False
+    _loop: asyncio.AbstractEventLoop | None = None
 
     @cached_property
     def _calls(self) -> dict[Place, Call[Pair, Any]]:
         """The newest call of each record that has a place."""
         return {}
 
+    @cached_property
+    def _failed(self) -> dict[Place, Call[Pair, Any]]:
+        """The newest call of each record that is to be called for again."""
+        return {}
+
+    @cached_property
+    def _tasks(self) -> set[asyncio.Task[None]]:
+        """What is emitted for no record that runs."""
+        return set()
+
     async def process(self, record: Record, ack: Ack) -> None:
         # Called in the order in which records are handed out, up to here.
         if self._queue is None:
-            self._queue = Awaiting(self.max_pending, ordered=self.ordered)
-        queue = self._queue
-        call = self._calls[record.place] = queue.begin((record, ack))
+            # With each record one watermark may come.
+            self._queue = Awaiting(2 * self.max_pending, ordered=self.ordered)
+            self._loop = asyncio.get_running_loop()
+        queue, failed = self._queue, self._failed.get(record.place)
+        time = self.watermark(record) if failed is None else None
+        call = self._calls[record.place] = queue.begin((record, ack), after=failed)
+        self._failed.pop(record.place, None)
+        if time is not None:
+            queue.watermark(Watermark(time))
         try:
             results = await results_of(
                 self._invoked,
@@ -70,10 +100,10 @@ class AsyncOperator(RecordProcessor):
                 timed_out=self.timed_out,
             )
         except asyncio.CancelledError:
-            self._drop(queue, call)
+            self._fail(queue, call)
             raise
         except Exception:
-            self._drop(queue, call)
+            self._fail(queue, call)
             await self._emit_all(queue)
             raise
         queue.finish(call, results)
@@ -82,13 +112,28 @@ class AsyncOperator(RecordProcessor):
     def late(self, record: Record) -> None:
         """What its call still brings does not count: it must neither keep a place nor have others wait for it."""
         if self._queue is not None and (call := self._calls.get(record.place)) is not None:
-            self._drop(self._queue, call)
+            self._fail(self._queue, call)
 
-    def _drop(self, queue: Awaiting[Pair, Any], call: Call[Pair, Any]) -> None:
-        queue.drop(call)
+    def gone(self, record: Record) -> None:
+        # Called in a thread, where nothing of this may be touched.
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._give_up, record.place)
+
+    def _give_up(self, place: Place) -> None:
+        """The record is not called for again: what waits for it goes on."""
+        if self._queue is not None and (call := self._failed.pop(place, None)) is not None:
+            self._queue.drop(call)
+            task = asyncio.create_task(self._emit_all(self._queue))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _fail(self, queue: Awaiting[Pair, Any], call: Call[Pair, Any]) -> None:
+        """Its record is called for again, unless it is already."""
         place = call.element[0].place
         if self._calls.get(place) is call:
             del self._calls[place]
+            self._failed[place] = call
+            queue.fail(call)
 
     async def _invoked(self, record: Record) -> Iterable[Any]:
         with uncancelled("invoke"):
@@ -101,20 +146,35 @@ class AsyncOperator(RecordProcessor):
         self._emitting = True
         try:
             while (ready := queue.emit()) is not None:
-                if not isinstance(ready, Watermark):
-                    await self._emit(ready)
+                if isinstance(ready, Watermark):
+                    await self._pass_on(ready)
+                else:
+                    await self._emit(queue, ready)
         finally:
             self._emitting = False
 
-    async def _emit(self, ready: Call[Pair, Any]) -> None:
+    async def _pass_on(self, watermark: Watermark) -> None:
+        """Nothing is emitted after it before it is."""
+        while True:
+            try:
+                with uncancelled("emit_watermark"):
+                    return await self.emit_watermark(watermark.time)
+            except Exception as error:
+                log.warning("watermark %d is not emitted yet, trying on: %s", watermark.time, error, exc_info=error)
+                await asyncio.sleep(max(self.pause, MOMENT))
+
+    async def _emit(self, queue: Awaiting[Pair, Any], ready: Call[Pair, Any]) -> None:
         record, ack = ready.element
-        if self._calls.get(record.place) is ready:
-            del self._calls[record.place]
         try:
             for result in ready.results:
                 with uncancelled("emit"):
                     await self.emit(result)
-        except Exception as error:  # noqa: BLE001 - a program may raise anything
+        except BaseException as error:
+            self._fail(queue, ready)
             ack.fail(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
         else:
+            if self._calls.get(record.place) is ready:
+                del self._calls[record.place]
             ack()

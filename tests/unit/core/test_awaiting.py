@@ -97,6 +97,42 @@ def test_a_call_that_failed_is_dropped_and_holds_up_nobody(ordered: bool) -> Non
     assert (emitted(queue), len(queue), queue.finish(calls["r1"], ["r1"])) == (["wm1", "r2"], 0, False)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_watermark_waits_for_a_call_that_failed_until_another_of_its_element_is_emitted(ordered: bool) -> None:
+    queue: Awaiting[str, str] = Awaiting(9, ordered=ordered)
+    calls = begun(queue, "r1", "r2", "wm1", "r3")
+    queue.fail(calls["r1"])
+    queue.finish(calls["r2"], ["r2"])
+    queue.finish(calls["r3"], ["r3"])
+    assert (emitted(queue), len(queue)) == (["r2"], 2)
+    again = queue.begin("r1", after=calls["r1"])
+    assert (emitted(queue), len(queue)) == ([], 3)
+    queue.finish(again, ["r1"])
+    assert (emitted(queue), len(queue)) == (["r1", "wm1", "r3"], 0)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_watermark_goes_on_once_what_failed_is_dropped(ordered: bool) -> None:
+    queue: Awaiting[str, str] = Awaiting(9, ordered=ordered)
+    calls = begun(queue, "r1", "wm1", "r2")
+    queue.finish(calls["r2"], ["r2"])
+    queue.fail(calls["r1"])
+    assert emitted(queue) == []
+    queue.drop(calls["r1"])
+    assert (emitted(queue), len(queue)) == (["wm1", "r2"], 0)
+
+
+def test_a_call_whose_results_could_not_be_emitted_keeps_its_watermark_back() -> None:
+    queue: Awaiting[str, str] = Awaiting(9, ordered=False)
+    calls = begun(queue, "r1", "wm1")
+    queue.finish(calls["r1"], ["r1"])
+    assert queue.emit() is calls["r1"]
+    queue.fail(calls["r1"])
+    assert (queue.emit(), len(queue)) == (None, 1)
+    queue.finish(queue.begin("r1", after=calls["r1"]), ["r1"])
+    assert emitted(queue) == ["r1", "wm1"]
+
+
 def test_a_capacity_must_be_positive() -> None:
     with pytest.raises(ValueError, match="capacity must be 1 or more, not 0"):
         Awaiting(0, ordered=True)

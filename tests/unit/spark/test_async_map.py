@@ -56,6 +56,20 @@ def test_at_most_as_many_as_the_capacity_are_called_at_once_and_one_slow_call_ho
     assert max(most) == 3
 
 
+@pytest.mark.parametrize("capacity", [1, 2, 100])
+def test_without_an_order_no_row_passes_one_that_has_a_watermark(capacity: int) -> None:
+    async def invoke(row: Row) -> list[Row]:
+        await asyncio.sleep((10 - row["e"]) / 1000)
+        return [row]
+
+    def every_fourth(row: Row) -> int | None:
+        return row["e"] if row["e"] % 4 == 3 else None
+
+    found = rows(async_map(invoke, SCHEMA, ordered=False, capacity=capacity, watermark=every_fourth)(batches(10)))
+    assert [sorted(found[:4]), sorted(found[4:8]), sorted(found[8:])] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert (found == [*range(10)]) is (capacity == 1), "within a segment they come as they are there"
+
+
 def test_a_client_without_coroutines_is_called_by_a_pool_of_30_threads() -> None:
     together = threading.Barrier(30, timeout=60)
 

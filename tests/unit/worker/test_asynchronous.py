@@ -211,3 +211,113 @@ def test_what_a_client_cancels_fails_as_any_other_call(cancelled: Any, retries: 
         assert lookup.emitted == emitted
 
     story(body, factory=lambda: lookup, save_interval=1.0)
+
+
+# Watermarks.
+
+
+class Marked(Lookup):
+    """A watermark after every record whose offset is in `marks`; it is emitted as `-offset`."""
+
+    def __init__(self, marks: set[int], **given: Any) -> None:
+        super().__init__(ordered=False, **given)
+        self.marks = marks
+        self.asked: list[int] = []
+        self.away = 0
+
+    def watermark(self, record: Record) -> int | None:
+        self.asked.append(record.offset)
+        return record.offset if record.offset in self.marks else None
+
+    async def emit_watermark(self, time: int) -> None:
+        if self.away:
+            self.away -= 1
+            raise ConnectionError("the sink is away")
+        self.emitted.append(-time)
+
+
+def test_without_an_order_no_result_passes_a_watermark() -> None:
+    marked = Marked({2, 4})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 6)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 6)])
+        assert marked.emitted == [0, 1, 2, -2, 3, 4, -4, 5]
+
+    story(body, factory=lambda: marked, save_interval=1.0)
+
+
+@pytest.mark.parametrize("fails", [{"broken": {1: 2}}, {"unwritable": {1: 2}}], ids=["the call", "emit"])
+def test_a_watermark_waits_for_a_record_that_failed_and_comes_again(fails: dict[str, dict[int, int]]) -> None:
+    marked = Marked({2}, **fails)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert marked.emitted == [0, 2, 1, -2, 3, 4]
+        assert marked.asked == [0, 1, 2, 3, 4], "once of each record"
+
+    story(body, factory=lambda: marked, save_interval=1.0)
+
+
+def test_a_watermark_waits_for_a_record_whose_time_was_over() -> None:
+    marked = Marked({2}, slow={1})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 4)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: marked.called.count(1) == 2)
+        assert marked.emitted == [0, 2]
+        marked.slow.clear()
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 4)])
+        assert marked.emitted == [0, 2, 1, -2, 3]
+
+    story(body, factory=lambda: marked, ack_timeout=5.0, save_interval=1.0)
+
+
+def test_a_watermark_does_not_wait_for_a_record_that_is_passed_over() -> None:
+    marked = Marked({2}, broken={1: 100})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 4)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 4)])
+        assert marked.emitted == [0, 2, -2, 3]
+
+    story(body, factory=lambda: marked, tries=2, bad_records="skip", save_interval=1.0)
+
+
+def test_a_watermark_that_could_not_be_emitted_is_tried_again_and_nothing_passes_it(caplog: pytest.LogCaptureFixture) -> None:
+    marked = Marked({1})
+    marked.away = 2
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert marked.emitted == [0, 1, -1, 2]
+
+    story(body, factory=lambda: marked, save_interval=1.0)
+    said = [record.message for record in caplog.records if "watermark" in record.message]
+    assert said == ["watermark 1 is not emitted yet, trying on: the sink is away"] * 2
+
+
+def test_a_record_whose_watermark_cannot_be_told_fails_as_one_whose_call_does() -> None:
+    class Wrong(Marked):
+        def watermark(self, record: Record) -> int | None:
+            if record.offset == 1 and self.asked.count(1) < 2:
+                self.asked.append(1)
+                raise KeyError("no time in it")
+            return super().watermark(record)
+
+    wrong = Wrong({1})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert (wrong.emitted, wrong.asked) == ([0, 2, 1, -1], [0, 1, 2, 1, 1])
+
+    story(body, factory=lambda: wrong, save_interval=1.0)

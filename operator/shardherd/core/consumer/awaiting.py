@@ -1,7 +1,8 @@
 """In which order the results of asynchronous calls are emitted: that of their elements, or that in which they come.
 
 Kept by `worker.asynchronous` and `spark.async_map` for what they have called and not emitted. Watermarks take a place, and no
-result passes one: between two of them is a segment. Decides nothing about time, calls or failures.
+result passes one: between two of them is a segment. A watermark waits for calls that failed and are to be called again. Decides
+nothing about time, calls or failures.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ class Watermark:
 
 @dataclass(slots=True)
 class _Segment(Generic[E, R]):
-    """Calls up to a watermark, if that has come: `waiting` in the order of their elements, `done` in that of their ends."""
+    """Calls up to a watermark, if that has come: `waiting` in the order of their elements, `done` in that of their ends.
+
+    The elements of those that `failed` are not done, and take no place.
+    """
 
     waiting: dict[int, Call[E, R]] = field(default_factory=dict)
     done: deque[Call[E, R]] = field(default_factory=deque)
+    failed: dict[int, Call[E, R]] = field(default_factory=dict)
     watermark: Watermark | None = None
 
 
@@ -59,11 +64,15 @@ class Awaiting(Generic[E, R]):
         """Whether another call may be begun, or a watermark be taken. If not, the input waits."""
         return self._count < self._capacity
 
-    def begin(self, element: E) -> Call[E, R]:
-        """Take the next place for this element. Raises ValueError without room."""
+    def begin(self, element: E, after: Call[E, R] | None = None) -> Call[E, R]:
+        """Take the next place for this element, before the same watermark `after` a call of it that failed.
+
+        Raises ValueError without room.
+        """
         self._take()
         call: Call[E, R] = Call(element)
-        self._segments[-1].waiting[id(call)] = call
+        same = (each for each in self._segments if after is not None and each.failed.pop(id(after), None) is not None)
+        next(same, self._segments[-1]).waiting[id(call)] = call
         return call
 
     def watermark(self, mark: Watermark) -> None:
@@ -83,22 +92,26 @@ class Awaiting(Generic[E, R]):
             segment.done.append(call)
         return True
 
+    def fail(self, call: Call[E, R]) -> None:
+        """The call has failed, or counts no more though it has finished: nothing is emitted for it, and its place is free.
+
+        Its element is called for again, or dropped. A call that was emitted may fail until something else is.
+        """
+        segment = self._take_out(call) or self._segments[0]
+        segment.failed[id(call)] = call
+
     def drop(self, call: Call[E, R]) -> None:
-        """The call has failed, or counts no more though it has finished: nothing is emitted for it, and its place is free."""
+        """As `fail`, for a call whose element is not called for again."""
+        self._take_out(call)
         for segment in self._segments:
-            if call in segment.done:
-                segment.done.remove(call)
-            elif segment.waiting.pop(id(call), None) is None:
-                continue
-            self._count -= 1
-            return
+            segment.failed.pop(id(call), None)
 
     def emit(self) -> Call[E, R] | Watermark | None:
         """What is emitted now, one at a time. None: nothing is ready."""
         segment = self._segments[0]
         if segment.done:
             found = segment.done.popleft()
-        elif not segment.waiting and segment.watermark is not None:
+        elif not segment.waiting and not segment.failed and segment.watermark is not None:
             self._segments.popleft()
             self._count -= 1
             return segment.watermark
@@ -115,6 +128,17 @@ class Awaiting(Generic[E, R]):
         """The elements that are not emitted, finished or not: those that are called for again after a restart."""
         for segment in self._segments:
             yield from (call.element for call in (*segment.done, *segment.waiting.values()))
+
+    def _take_out(self, call: Call[E, R]) -> _Segment[E, R] | None:
+        """Free the place of a call, if it has one; where that was."""
+        for segment in self._segments:
+            if call in segment.done:
+                segment.done.remove(call)
+            elif segment.waiting.pop(id(call), None) is None:
+                continue
+            self._count -= 1
+            return segment
+        return None
 
     def _take(self) -> None:
         if not self.room:
