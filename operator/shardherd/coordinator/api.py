@@ -12,7 +12,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from aiohttp import HttpVersion11, web
@@ -20,7 +20,7 @@ from aiohttp import HttpVersion11, web
 from shardherd import protocol
 from shardherd.coordinator import limits, openapi
 from shardherd.coordinator.auth import Authenticator, Bearer
-from shardherd.coordinator.limits import LARGE, LargeBodies, RateLimit, in_time
+from shardherd.coordinator.limits import LARGE, LargeBodies, RateLimit, broken_as, in_time
 from shardherd.coordinator.routes import Handler, Routes
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
@@ -76,6 +76,10 @@ def make_api(
 
 class _TooSlowError(Exception):
     """A request's body did not arrive in time."""
+
+
+class _EncodedError(Exception):
+    """A request's body is compressed, or encoded in another way."""
 
 
 class _Api:
@@ -142,6 +146,13 @@ class _Api:
             # It may have arrived while this process did not run: who sent it may send it again.
             refusal = CoordinatorUnavailableError(f"the body did not arrive within {limits.BODY_WITHIN:g} s; send it again")
             status = 408
+        except _EncodedError as error:
+            refusal, status = InvalidRequestError(str(error)), 415
+        except web.RequestPayloadError as error:
+            message = (
+                f"the body is not sent as HTTP has it: {broken_as(error)}; send it whole, or in chunks of the lengths told"
+            )
+            refusal, status = InvalidRequestError(message), 400
         except web.HTTPRequestEntityTooLarge:
             message = (
                 f"the body is larger than {self._max_body} bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
@@ -270,7 +281,8 @@ class _Api:
         return runner, body
 
     async def _body(self, request: web.BaseRequest, caller: Caller) -> bytes:
-        """The request's body. Raises _TooSlowError if it does not arrive in time."""
+        """The request's body. Raises _EncodedError, and _TooSlowError if it does not arrive in time."""
+        _check_encoding(request.headers.getall("Content-Encoding", []))
         if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
             # Who waits for this sends its body only now.
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -308,6 +320,13 @@ class _Api:
 
 def _bearer(request: web.BaseRequest) -> Bearer | None:
     return Bearer.of(request.headers.get("Authorization"))
+
+
+def _check_encoding(named: Sequence[str]) -> None:
+    """Raises _EncodedError unless the body is sent as it is: all bounds of memory are on the bytes that arrive."""
+    wrong = [each for each in named if each.strip().lower() not in ("", "identity")]
+    if wrong:
+        raise _EncodedError(f"header Content-Encoding is {wrong[0][:80]!a}; leave it out, and send the body as plain JSON")
 
 
 def _key(caller: Caller) -> Hashable:

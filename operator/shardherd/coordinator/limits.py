@@ -1,4 +1,5 @@
-"""What one caller may take: calls, by a token bucket each; memory, as large bodies are read in turn; time for a body to arrive.
+"""What one caller may take: calls, by a token bucket each; memory, as large bodies are read in turn; time for a body to arrive;
+lines of the log, for what is no HTTP.
 
 Called by the API for every call, once its caller is known, and before that for every token that has to be reviewed, by the
 address that it comes from. A consumer in a loop is slowed down before it keeps the others waiting. Decides nothing else.
@@ -7,10 +8,15 @@ address that it comes from. A consumer in a loop is slowed down before it keeps 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from shardherd.ports import Clock
 
@@ -28,6 +34,10 @@ BODY_WITHIN = 10.0
 
 MAX_CALLERS = 10_000
 """Callers that are remembered. One that was forgotten has a full bucket again."""
+
+
+LINE_EVERY = 10.0
+"""Seconds from one line of the log about requests that are no HTTP to the next."""
 
 
 @dataclass(slots=True)
@@ -96,3 +106,35 @@ class LargeBodies:
             line.length -= 1
             if line.length == 0:
                 del self._lines[caller]
+
+
+class ServerLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of the HTTP server: what is no HTTP, which anybody may send, is one line every LINE_EVERY seconds at most.
+
+    Errors of ours are logged whole.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Clock) -> None:
+        super().__init__(logger)
+        self._clock = clock
+        self._next = clock.now()
+        self._left_out = 0
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
+        if not isinstance(exc_info, (HttpProcessingError, web.RequestPayloadError)):
+            super().exception(msg, *args, exc_info=exc_info, **kwargs)
+            return
+        now = self._clock.now()
+        if now < self._next:
+            self._left_out += 1
+            return
+        before = f"; {self._left_out} more since the last such line" if self._left_out else ""
+        sender = args[0] if args else "an address that is not known"
+        self.warning("a request from %s is no HTTP: %s%s", sender, broken_as(exc_info), before)
+        self._next, self._left_out = now + LINE_EVERY, 0
+
+
+def broken_as(error: Exception) -> str:
+    """What is wrong with a request that is no HTTP, in one line."""
+    text = str(error.message if isinstance(error, HttpProcessingError) else error)
+    return ascii(" ".join(text.split())[:120])

@@ -227,6 +227,7 @@ def _responses(operation: Operation, schemas: Mapping[Any, Any]) -> dict[str, An
     if operation.request is not None:
         by_status[408] = [errors.CoordinatorUnavailableError]
         by_status[413] = [errors.InvalidRequestError]
+        by_status[415] = [errors.InvalidRequestError]
     for status, kinds in sorted(by_status.items()):
         description = " ".join(f"`{kind.code}`: {_first_line(kind)}" for kind in dict.fromkeys(kinds))
         made[str(status)] = {"description": description, "content": {"application/json": {"schema": schemas[protocol.Error]}}}

@@ -13,6 +13,7 @@ from aiohttp import web
 from shardherd.coordinator.api import MAX_BODY, make_api
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.coordination import ThreadSafeCoordination
+from shardherd.coordinator.limits import ServerLog
 from shardherd.coordinator.ports import CoordinatorPorts, Exists
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.model.errors import ShardherdError
@@ -131,6 +132,9 @@ class CoordinatorServer:
             ),
             handler_cancellation=True,
             access_log=None,
+            # What is to be unpacked is refused, by the API: a few bytes of it could become any number.
+            auto_decompress=False,
+            logger=ServerLog(log, self._ports.clock),
             keepalive_timeout=75.0,
             lingering_time=LINGER,
         )

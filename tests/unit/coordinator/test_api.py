@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gzip
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from dev.cluster.ports import free_ports
@@ -496,6 +498,67 @@ async def test_a_large_body_that_does_not_arrive_is_refused_and_the_next_one_is_
 
     assert (status, answer["error"]["code"], after[0]) == (408, "CoordinatorUnavailable", 200)
     assert answer["error"]["message"] == "the body did not arrive within 0.05 s; send it again"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity, gzip", "x-unknown"])
+async def test_a_body_that_would_have_to_be_unpacked_is_refused_unread(service: Service, encoding: str) -> None:
+    await leading(service)
+
+    status, _, body = await send(
+        service, "POST", f"{BASE}/heartbeat", gzip.compress(protocol.dumps(HEARTBEAT)), **{"Content-Encoding": encoding}
+    )
+
+    message = f"header Content-Encoding is {encoding!r}; leave it out, and send the body as plain JSON"
+    assert (status, body) == (415, {"error": {"code": "InvalidRequest", "message": message, "group": "demo/clicks"}})
+
+
+async def test_a_body_that_is_sent_as_it_is_may_be_called_so(service: Service) -> None:
+    await leading(service)
+
+    answer = await send(
+        service, "POST", f"{BASE}/heartbeat", protocol.dumps(HEARTBEAT), **{"Content-Encoding": "identity", "Accept": "*/*"}
+    )
+
+    assert answer[0] == 200
+
+
+async def test_a_body_that_breaks_the_rules_of_http_is_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    await leading(service)
+
+    async def broken(_self: web.BaseRequest) -> bytes:
+        raise web.RequestPayloadError("400, message:\n  Invalid chunk size")
+
+    monkeypatch.setattr(web.BaseRequest, "read", broken)
+
+    status, _, body = await send(service, "POST", f"{BASE}/heartbeat", protocol.dumps(HEARTBEAT))
+
+    message = (
+        "the body is not sent as HTTP has it: '400, message: Invalid chunk size'; send it whole, or in chunks of the"
+        " lengths told"
+    )
+    assert (status, body) == (400, {"error": {"code": "InvalidRequest", "message": message, "group": "demo/clicks"}})
+
+
+async def first_line(service: Service, sent: bytes) -> bytes:
+    """The first line of the answer to these bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+    writer.write(sent)
+    answer = await asyncio.wait_for(until_its_end(reader), timeout=10)
+    writer.close()
+    return answer.splitlines()[0]
+
+
+async def test_what_is_no_http_is_one_line_of_the_log_however_often_it_is_sent(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = b"GET / HTTP/1.1\r\nHost: x\r\nno header\r\n\r\n"
+
+    answers = [await first_line(service, wrong) for _ in range(5)]
+
+    assert answers == [b"HTTP/1.0 400 Bad Request"] * 5
+    lines = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert [(each.name, each.exc_info) for each in lines] == [("shardherd.coordinator.server", None)]
+    assert lines[0].getMessage().startswith("a request from 127.0.0.1 is no HTTP: ")
 
 
 async def until_its_end(reader: asyncio.StreamReader) -> bytes:

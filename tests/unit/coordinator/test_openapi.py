@@ -74,7 +74,7 @@ def test_a_refusal_fits_its_schema() -> None:
 def test_every_call_names_its_errors_by_status_and_code() -> None:
     heartbeat = DOCUMENT["paths"]["/v1/namespaces/{namespace}/consumergroups/{name}/heartbeat"]["post"]
 
-    assert set(heartbeat["responses"]) == {"200", "400", "401", "403", "404", "408", "410", "413", "426", "429", "503"}
+    assert set(heartbeat["responses"]) == {"200", "400", "401", "403", "404", "408", "410", "413", "415", "426", "429", "503"}
     assert "`StaleIncarnation`: Another run of this consumer is the current one" in heartbeat["responses"]["410"]["description"]
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
+from aiohttp.http_exceptions import BadHttpMessage
 
 from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.coordinator import limits
-from shardherd.coordinator.limits import BURST_SECONDS, LARGE_AT_ONCE, MAX_CALLERS, LargeBodies, RateLimit
+from shardherd.coordinator.limits import (
+    BURST_SECONDS,
+    LARGE_AT_ONCE,
+    LINE_EVERY,
+    MAX_CALLERS,
+    LargeBodies,
+    RateLimit,
+    ServerLog,
+)
 
 
 @pytest.fixture
@@ -130,3 +140,24 @@ async def test_a_large_body_that_does_not_arrive_gives_its_turn_up(monkeypatch: 
         await reading.tasks[0]
 
     assert reading.bodies._lines == {}
+
+
+def test_the_log_says_how_much_of_what_is_no_http_it_left_out_and_errors_of_ours_whole(
+    clock: SimulatedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, wrong, ours = ServerLog(logging.getLogger("server"), clock), BadHttpMessage("a\n  b\x00"), ValueError("ours")
+
+    for _ in range(3):
+        log.exception("Error handling request from %s", "10.0.0.1", exc_info=wrong)
+    clock.advance(LINE_EVERY)
+    log.exception("Error handling request from %s", "10.0.0.2", exc_info=wrong)
+    clock.advance(LINE_EVERY)
+    log.exception("Unhandled exception", exc_info=wrong)
+    log.exception("Error handling request from %s", "10.0.0.3", exc_info=ours)
+
+    assert [(each.levelname, each.getMessage(), each.exc_info and each.exc_info[1]) for each in caplog.records] == [
+        ("WARNING", "a request from 10.0.0.1 is no HTTP: 'a b\\x00'", None),
+        ("WARNING", "a request from 10.0.0.2 is no HTTP: 'a b\\x00'; 2 more since the last such line", None),
+        ("WARNING", "a request from an address that is not known is no HTTP: 'a b\\x00'", None),
+        ("ERROR", "Error handling request from 10.0.0.3", ours),
+    ]
