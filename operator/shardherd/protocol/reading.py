@@ -42,7 +42,8 @@ def _decoder_of(kind: Any) -> Decoder:
 def _decoder(shape: inspect.Type, strict: bool) -> Decoder:
     """The function that reads JSON of this shape; its second argument is the path for messages.
 
-    With `strict` unknown fields are refused, however deep they are; else they are ignored.
+    With `strict` unknown fields are refused, however deep they are, and what is not printable; else they are ignored, and it
+    is read.
     """
     match shape:
         case inspect.StructType():
@@ -59,7 +60,8 @@ def _decoder(shape: inspect.Type, strict: bool) -> Decoder:
         case inspect.EnumType(cls=kind):
             return _read_enum(kind)
         case inspect.StrType(max_length=limit):
-            return _read_text if limit is None else _read_name
+            # What an answer quotes may have several lines; what is sent is shown to others.
+            return _read_name if limit is not None else _read_line if strict else _read_text
         case inspect.BoolType():
             return _read_bool
         case inspect.CustomType():
@@ -129,6 +131,12 @@ def _read_name(value: Any, path: Path) -> Any:
 def _read_text(value: Any, path: Path) -> Any:
     if not isinstance(value, str):
         raise _wrong(path, value, "a string")
+    return value
+
+
+def _read_line(value: Any, path: Path) -> Any:
+    if not isinstance(value, str) or not value.isprintable():
+        raise _wrong(path, value, "a string of printable characters")
     return value
 
 

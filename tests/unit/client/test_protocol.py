@@ -181,6 +181,13 @@ def test_what_has_a_default_may_be_left_out() -> None:
         ),
         ({"gauges": [{"kind": "disk", "name": "/data", "used": 1}]}, "field Heartbeat.gauges[0].total is missing; send it"),
         ({"zone": None}, "field Heartbeat.zone is null; it must be a string"),
+        ({"zone": "\ud800"}, r'field Heartbeat.zone is "\ud800"; it must be a string of printable characters'),
+        ({"zone": "a\nb"}, r'field Heartbeat.zone is "a\nb"; it must be a string of printable characters'),
+        ({"groupUid": "\x00"}, r'field Heartbeat.groupUid is "\u0000"; it must be a string of printable characters'),
+        (
+            {"incarnation": {"podUid": "\x7f", "start": 1}},
+            r'field Heartbeat.incarnation.podUid is "\u007f"; it must be a string of printable characters',
+        ),
         (
             {"incarnation": {"podUid": "u", "start": 1, "x": 1}},
             "unknown field Heartbeat.incarnation.x; remove it",

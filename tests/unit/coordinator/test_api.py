@@ -512,6 +512,17 @@ async def test_a_body_that_would_have_to_be_unpacked_is_refused_unread(service: 
     assert (status, body) == (415, {"error": {"code": "InvalidRequest", "message": message, "group": "demo/clicks"}})
 
 
+async def test_a_zone_that_no_view_could_show_is_refused_and_the_group_may_be_looked_at(service: Service) -> None:
+    await leading(service)
+    sent = json.dumps(protocol.encode(HEARTBEAT) | {"zone": "\ud800"}).encode()
+
+    status, _, body = await send(service, "POST", f"{BASE}/heartbeat", sent)
+
+    message = r'field Heartbeat.zone is "\ud800"; it must be a string of printable characters'
+    assert (status, body) == (400, {"error": {"code": "InvalidRequest", "message": message, "group": "demo/clicks"}})
+    assert (await service.get(BASE))[0] == 200
+
+
 async def test_a_body_that_is_sent_as_it_is_may_be_called_so(service: Service) -> None:
     await leading(service)
 
