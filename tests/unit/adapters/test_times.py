@@ -50,6 +50,13 @@ class TestTheTime:
             (True, 9_000, 14),
         ]
 
+    def test_is_that_of_the_record_where_a_producer_wrote_younger_ones_first(self) -> None:
+        data = batch(10, 0, -3_600_000, -7_200_000)
+        assert [first(data, position)[1] for position in (9, 10, 11, 12)] == [0, 0, -3_600_000, -7_200_000]
+
+    def test_is_that_of_the_record_in_a_batch_that_was_written_within_a_moment(self) -> None:
+        assert first(batch(10, 0, 900), 11) == (True, 900, 12)
+
     def test_is_that_of_the_next_record_where_compaction_took_this_one(self) -> None:
         assert first(batch(10, 0) + batch(50, 7_000), 20) == (True, 7_000, 51)
 

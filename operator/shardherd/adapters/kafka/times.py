@@ -28,9 +28,6 @@ MOST_BYTES = 2 * 1024 * 1024
 LEAST_ROOM, MOST_ROOM = 16 * 1024, MOST_BYTES
 """Bytes that are read of a partition: a batch of producers with Kafka's defaults, up to those of the largest batches."""
 
-EXACT = 1000
-"""Milliseconds within which the records of a batch must have been written for the first one's time to stand for all."""
-
 _HORIZON = 0x40
 """The attribute of a batch whose first timestamp says when compaction may drop it, not when anything was written."""
 
@@ -179,14 +176,14 @@ def _aborted(batch: DefaultRecordBatch, gone: set[int]) -> bool:
 def _time_in(batch: DefaultRecordBatch, position: int) -> tuple[bool, int | None]:
     """Whether the batch has a record from `position` on, and when that was written, None if it is not known.
 
-    Of a compressed batch that is read in part it is the first record's time: no record of it is older.
+    Of a compressed batch that is read in part it is the first record's time, as if they had been written in order.
     """
-    first, last, horizon = batch.first_timestamp, batch.max_timestamp, bool(batch.attributes & _HORIZON)
+    horizon = bool(batch.attributes & _HORIZON)
     if batch.timestamp_type == batch.LOG_APPEND_TIME:
-        return True, _known(last)
+        return True, _known(batch.max_timestamp)
     compressed = batch.compression_type != batch.CODEC_NONE
-    if not horizon and (position <= batch.base_offset or compressed or last - first <= EXACT):
-        return True, _known(first)
+    if not horizon and (position <= batch.base_offset or compressed):
+        return True, _known(batch.first_timestamp)
     if compressed:
         return True, None
     for record in batch:
