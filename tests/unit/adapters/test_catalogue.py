@@ -19,7 +19,7 @@ from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model.nouns import KafkaSource, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
 from shardherd.source.kafka import lookup
-from shardherd.source.kafka.partitions import EARLIEST
+from shardherd.source.kafka.partitions import EARLIEST, Partition
 
 INTERESTS = frozenset({Interest(("t", "u"))})
 
@@ -126,6 +126,25 @@ async def test_groups_of_one_topic_have_one_value_of_its_shards(monkeypatch: pyt
     assert (await source("t").discover()).shards is (await source("t").discover()).shards
     assert (await source("t", "u").discover()).shards == known.shards["t"] + known.shards["u"]
     assert (await source(pattern="[tu]").discover()).shards == known.shards["t"] + known.shards["u"]
+
+
+@pytest.mark.parametrize("before_1970", [-0.001, -0.002, -31_536_000.0])
+async def test_a_time_before_1970_is_not_looked_up_as_the_begin_or_the_end_of_the_log(
+    before_1970: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka takes -1 for the end and -2 for the begin."""
+    connection, asked = cast(KafkaConnection, Brokers(0.01, monkeypatch)), []
+    catalogue = Catalogue(connection)
+
+    async def first_since(_look: Look, _interest: Interest, milliseconds: int, *, undecided: bool) -> dict[Partition, int]:
+        asked.append((milliseconds, undecided))
+        return {("t", 0): 0}
+
+    monkeypatch.setattr(catalogue, "first_since", first_since)
+    source = KafkaShardSource(connection, catalogue, KafkaSource("b:9092", ("t",), "", "g"), leave)
+
+    assert await source.positions_at(before_1970) == {ShardId("t/0"): 0}
+    assert asked == [(0, False)]
 
 
 class Listing:

@@ -39,8 +39,8 @@ class Brokers:
         return {each: self.first[each[1]] for each in wanted if each[1] in self.first}
 
 
-def endings(brokers: Brokers, now: float = TIME + 1.0) -> Endings:
-    return Endings(TIME, brokers, lambda: now)
+def endings(brokers: Brokers, now: float = TIME + 1.0, timestamp: float = TIME) -> Endings:
+    return Endings(timestamp, brokers, lambda: now)
 
 
 def closed(found: Endings, *shards: ShardInfo) -> tuple[dict[str, tuple[int, int]], Sequence[ShardId]]:
@@ -99,6 +99,14 @@ def test_a_topic_that_is_made_anew_ends_elsewhere() -> None:
     assert closed(made, info("0", source_id="one")) == ({"0": (0, 40)}, ())
     brokers.first[0] = 5
     assert closed(made, info("0", source_id="two")) == ({"0": (0, 5)}, ())
+
+
+@pytest.mark.parametrize("before_1970", [-0.001, -0.002, -31_536_000.0])
+def test_a_time_before_1970_is_not_asked_for_as_the_begin_or_the_end_of_the_log(before_1970: float) -> None:
+    """Kafka takes -1 for the end and -2 for the begin."""
+    brokers = Brokers({0: 40})
+    assert closed(endings(brokers, timestamp=before_1970), info("0")) == ({"0": (0, 40)}, ())
+    assert brokers.asked == [{0}, 0]
 
 
 def test_nothing_is_read_before_that_time_and_the_error_says_so() -> None:

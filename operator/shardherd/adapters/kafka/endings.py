@@ -14,7 +14,7 @@ from shardherd.adapters.kafka.catalogue import Look
 from shardherd.core.model.nouns import Offset, ShardId, ShardInfo
 from shardherd.core.model.times import rfc3339
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kafka.partitions import Partition, partition_of
+from shardherd.source.kafka.partitions import Partition, milliseconds, partition_of
 
 
 class Logs(Protocol):
@@ -63,7 +63,7 @@ class Endings:
         try:
             # First, and not of the look: that may be older than the time, and what comes after this is of after it.
             log_ends = await self._logs.log_ends(look, wanted)
-            found = await self._logs.since(look, wanted, round(self._timestamp * 1000))
+            found = await self._logs.since(look, wanted, milliseconds(self._timestamp))
         except SourceUnavailableError:
             if not self._ends:
                 raise

@@ -16,7 +16,7 @@ from shardherd.adapters.kafka.times import RecordTimes
 from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
 from shardherd.ports import Discovered, SourceUnavailableError
 from shardherd.source.kafka.coordinators import ask_coordinator
-from shardherd.source.kafka.partitions import partition_of, shard_of
+from shardherd.source.kafka.partitions import milliseconds, partition_of, shard_of
 
 MEMBERS_TIMEOUT = 10.0
 """Seconds for the look at the group's members; a fresh cluster creates its internal topic first."""
@@ -90,7 +90,7 @@ class KafkaShardSource:
         look = await self._catalogue.look(self._interest)
         # Where a shard is closed, what is not found would be taken for behind its end.
         undecided = self._endings is not None
-        found = await self._catalogue.first_since(look, self._interest, round(timestamp * 1000), undecided=undecided)
+        found = await self._catalogue.first_since(look, self._interest, milliseconds(timestamp), undecided=undecided)
         return {shard_of(*partition): offset for partition, offset in found.items()}
 
     async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:

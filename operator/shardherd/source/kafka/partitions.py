@@ -11,6 +11,11 @@ EARLIEST, LATEST = -2, -1
 """Kafka's own numbers for the beginning and the end of a partition, in place of a time."""
 
 
+def milliseconds(timestamp: float) -> int:
+    """Seconds since 1970 as Kafka looks them up. No record is of before 1970, and two such times are EARLIEST and LATEST."""
+    return max(0, round(timestamp * 1000))
+
+
 def shard_of(topic: str, partition: int) -> ShardId:
     return ShardId(f"{topic}/{partition}")
 
