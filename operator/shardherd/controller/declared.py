@@ -26,7 +26,7 @@ from shardherd.core.model.nouns import (
     Zones,
 )
 from shardherd.core.model.security import KafkaSecurity, OAuth, SecretKey
-from shardherd.core.model.times import seconds_since_1970
+from shardherd.core.model.times import rfc3339, seconds_since_1970
 from shardherd.core.planning.listing import identity_of
 from shardherd.core.planning.observed import (
     Declared,
@@ -68,6 +68,22 @@ def seconds(text: str) -> float:
     if not text or "".join(number + unit for number, unit in parts) != text:
         raise InvalidGroupError(f'"{text}" is not a duration: write it like 3s, 1m30s or 500ms')
     return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _time(field: str, text: str | None) -> float | None:
+    """In seconds since 1970, None if the field is not given. Raises InvalidGroupError."""
+    if text is None:
+        return None
+    try:
+        found = seconds_since_1970(text)
+        # Messages show it in UTC, where it may be of a year that there is not.
+        rfc3339(found)
+    except ValueError as error:
+        raise InvalidGroupError(
+            f'{field} is "{text}", which is no time: {error}; write one that there is, with its zone, such as'
+            " 2026-01-31T12:00:00Z"
+        ) from error
+    return found
 
 
 def compact(value: object) -> str:
@@ -189,7 +205,7 @@ def _kafka(identity: GroupIdentity, spec: Mapping[str, Any]) -> KafkaSource:
         read_committed=kafka.get("isolationLevel") == "ReadCommitted",
         delete_offsets=spec.get("cleanup") == "Delete",
         security=kafka_security(spec),
-        ending_timestamp=seconds_since_1970(kafka["endingTimestamp"]) if "endingTimestamp" in kafka else None,
+        ending_timestamp=_time("spec.source.kafka.endingTimestamp", kafka.get("endingTimestamp")),
     )
 
 
@@ -230,7 +246,7 @@ def _reset(reset: Mapping[str, Any], metadata: Mapping[str, Any]) -> Reset:
     return Reset(
         id=reset["id"],
         to=ResetTo(reset["to"]),
-        timestamp=seconds_since_1970(reset["timestamp"]) if "timestamp" in reset else None,
+        timestamp=_time("spec.reset.timestamp", reset.get("timestamp")),
         offsets=tuple((ShardId(shard), offset) for shard, offset in reset.get("offsets", {}).items()),
         shards=tuple(ShardId(shard) for shard in reset.get("shards", ())),
         dry_run=reset["dryRun"],

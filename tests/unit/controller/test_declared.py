@@ -274,6 +274,28 @@ def test_watermarks_that_an_older_schema_let_in_are_refused_by_name(low: str, hi
         declared(resource(watermarks={"memory": {"low": low, "high": high, "flood": flood}}))
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("0000-01-01T00:00:00Z", "year 0 is out of range"),
+        ("2026-02-30T00:00:00Z", "day is out of range for month"),
+        ("2026-01-01T23:59:60Z", "second must be in 0..59"),
+        ("2026-01-01T00:00:00+99:99", "offset must be a timedelta strictly between"),
+        ("9999-12-31T23:59:59-12:00", "year 10000 is out of range"),
+        ("0001-01-01T00:00:00+14:00", "year 0 is out of range"),
+    ],
+)
+def test_a_time_that_is_only_written_like_one_is_refused_by_name(text: str, wrong: str) -> None:
+    for field, given in (
+        ("spec.source.kafka.endingTimestamp", {"source": {"kafka": {"endingTimestamp": text}}}),
+        ("spec.reset.timestamp", {"reset": {"id": "r1", "to": "Timestamp", "dryRun": False, "timestamp": text}}),
+    ):
+        with pytest.raises(InvalidGroupError) as refusal:
+            declared(resource(**given))
+        assert str(refusal.value).startswith(f'{field} is "{text}", which is no time: {wrong}')
+        assert str(refusal.value).endswith("; write one that there is, with its zone, such as 2026-01-31T12:00:00Z")
+
+
 def test_watermarks_replace_no_pod() -> None:
     marked = resource(watermarks={"disk": {"low": "85%", "high": "90%", "flood": "95%"}})
     assert declared(marked).template_hash == declared(resource()).template_hash
