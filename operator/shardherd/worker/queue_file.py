@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import logging
 import os
 import struct
@@ -30,6 +31,11 @@ MAGIC = b"shardherd queue 1\n"
 
 CLEAN_AFTER = 3600.0
 """Seconds that a process lets pass before it takes a file that nobody uses for that of a shard that will not come back."""
+
+LONGEST_NAME = 255
+"""Most bytes of a file's name in the usual file systems. A topic may have a name of 249, to which its partition comes."""
+
+_SUFFIX = ".queue"
 
 _FRAME = struct.Struct("<II")
 
@@ -79,23 +85,29 @@ class Kept(NamedTuple):
 class QueueFile:
     """The file of a shard that is held. `kept` is what an earlier run has left, from `position` on; `told` what became of it.
 
-    `most` bytes are its bound. A write that fails ends the file: what goes on goes on without it.
+    `most` bytes are its bound. Where it cannot be opened there is none, and a write that fails ends it: what goes on goes on
+    without it.
     """
 
     def __init__(
         self, folder: Path, group: str, shard: ShardId, *, epoch: int, held_since: int, position: Offset, most: int
     ) -> None:
-        self.path = folder / group / f"{quote(shard, safe='')}.queue"
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = folder / group / _name(shard)
         self._most = most
         self._head = _Opened(group, shard, epoch, position)
         # The bytes of every record that is not over, and what must not be forgotten with it.
         self._live: dict[Offset, int] = {}
         self._bytes = self._size = 0
         self._holes: set[Offset] = set()
-        self.kept, self.warning = self._read(held_since)
+        self.kept: list[Kept] = []
+        self.warning = ""
         self._file = -1
-        self._rewrite(self.kept)
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.kept, self.warning = self._read(held_since)
+            self._rewrite(self.kept)
+        except OSError as error:
+            self._go_without(folder, error)
 
     @property
     def size(self) -> int:
@@ -109,7 +121,7 @@ class QueueFile:
 
     @property
     def broken(self) -> bool:
-        """Whether a write has failed."""
+        """Whether there is no file: it could not be opened, or a write has failed."""
         return self._file < 0
 
     def append(self, record: Record) -> None:
@@ -161,11 +173,15 @@ class QueueFile:
 
     def close(self, *, delete: bool) -> None:
         """It is used no more here; if the shard is somebody else's now, by nobody."""
-        if not self.broken:
+        if self.broken:
+            return
+        try:
             if delete and self._is_ours():
                 self.path.unlink()
-            os.close(self._file)
-            self._file = -1
+        except OSError as error:  # nobody takes it for the queue of a shard that was elsewhere meanwhile
+            log.warning("%s cannot be deleted: %s", self.path, error)
+        os.close(self._file)
+        self._file = -1
 
     def _read(self, held_since: int) -> tuple[list[Kept], str]:
         try:
@@ -204,6 +220,8 @@ class QueueFile:
             fresh.replace(self.path)
         except BaseException:
             os.close(file)
+            with contextlib.suppress(OSError):  # it takes room that there may be too little of
+                fresh.unlink()
             raise
         if self._file >= 0:
             os.close(self._file)
@@ -218,10 +236,20 @@ class QueueFile:
         except OSError as error:
             self._break(error)
 
+    def _go_without(self, folder: Path, error: OSError) -> None:
+        """There is no file to begin with. What an earlier run has left there is as whole as before."""
+        log.error(
+            "the queue of shard %s has no file in queue_directory %s: %s; its records wait in memory only, and another run"
+            " reads them again: make it a folder that this process may write to, with room in it",
+            self._head.shard,
+            folder,
+            error,
+        )
+
     def _break(self, error: OSError) -> None:
         """What is in the file may have a gap now: nobody must take it for whole."""
         log.error("%s cannot be written, and is not used any more: %s; records wait in memory only", self.path, error)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # what is whole of it then ends before the gap, as nothing more is written
             self.path.unlink()
         os.close(self._file)
         self._file = -1
@@ -244,7 +272,12 @@ def clean(folder: Path, group: str, *, began: float) -> list[Path]:
     deleted: list[Path] = []
     if time.time() - began < CLEAN_AFTER:
         return deleted
-    for path in sorted((folder / group).glob("*.queue")):
+    try:
+        paths = sorted((folder / group).glob(f"*{_SUFFIX}"))
+    except OSError as error:
+        log.warning("%s cannot be cleaned up: %s", folder / group, error)
+        return deleted
+    for path in paths:
         try:
             file = os.open(path, os.O_RDONLY)
             try:
@@ -259,6 +292,15 @@ def clean(folder: Path, group: str, *, began: float) -> list[Path]:
         except OSError as error:  # what is left there must keep no shard from its queue
             log.warning("%s cannot be cleaned up: %s", path, error)
     return deleted
+
+
+def _name(shard: ShardId) -> str:
+    """The name of a shard's file: its own, as far as a file's may be so long."""
+    plain = f"{quote(shard, safe='')}{_SUFFIX}"
+    if len(plain) <= LONGEST_NAME:
+        return plain
+    end = f"-{hashlib.sha256(shard.encode()).hexdigest()[:32]}{_SUFFIX}"
+    return plain[: LONGEST_NAME - len(end)] + end
 
 
 def _frame(each: object) -> bytes:

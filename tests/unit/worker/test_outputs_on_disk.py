@@ -210,3 +210,20 @@ def test_a_file_that_is_full_when_it_is_found_is_sent_all_the_same(tmp_path: Pat
     simulate(first)
     simulate(second)
     assert again.took[: len(away.batches[0])] == away.batches[0], "what was kept is not dropped either"
+
+
+def test_a_folder_that_cannot_be_used_costs_only_that_another_run_reads_again(tmp_path: Path) -> None:
+    place, folder = Place(refuses(1)), tmp_path / "queues"
+    folder.write_text("no folder")
+
+    async def story() -> None:
+        async with Scene(factory=outputs(output(place), queue_directory=str(folder)), save_interval=0.5) as scene:
+            scene.logs.append(A, 5)
+            scene.coordinator.assign((A, 1, 0), since=1)
+            await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+            assert scene.processing.troubles == {}
+            scene.coordinator.assign()
+            await scene.until(lambda: scene.processing.picture().held == ())
+
+    simulate(story)
+    assert place.batches == [[0, 1, 2, 3, 4], [1]]

@@ -234,6 +234,111 @@ def test_a_file_that_cannot_be_written_is_told_and_deleted_and_the_queue_goes_on
     assert (file.broken, file.path.exists(), found(tmp_path)) == (True, False, [])
 
 
+def told_of_no_file(folder: Path, error: str) -> str:
+    return (
+        f"the queue of shard t/0 has no file in queue_directory {folder}: {error}; its records wait in memory only, and another"
+        " run reads them again: make it a folder that this process may write to, with room in it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "error"),
+    [
+        ("", "[Errno 20] Not a directory: '{folder}/group-uid'"),
+        ("group-uid", "[Errno 17] File exists: '{folder}/group-uid'"),
+        ("group-uid/t%2F0.queue/", "[Errno 21] Is a directory: '{folder}/group-uid/t%2F0.queue'"),
+        ("group-uid/t%2F0.new/", "[Errno 21] Is a directory: '{folder}/group-uid/t%2F0.new'"),
+    ],
+    ids=[
+        "a file in the place of the folder",
+        "a file in the place of the group's",
+        "a folder in the place of the file",
+        "beside it",
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_told_and_the_queue_goes_on_without_a_file(
+    tmp_path: Path, there: str, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "queues"
+    (folder / there).parent.mkdir(parents=True, exist_ok=True)
+    (folder / there).mkdir() if there.endswith("/") else (folder / there).write_text("something else")
+    file = opened(folder)
+    assert caplog.messages == [told_of_no_file(folder, error.format(folder=folder))]
+    assert (file.kept, file.warning, file.broken, file.full) == ([], "", True, False)
+    file.append(record(0))
+    file.hole(1)
+    file.taken("a", [0])
+    file.rewrite([])
+    file.close(delete=True)
+    assert clean(folder, GROUP, began=0.0) == []
+
+
+def test_a_disk_that_is_full_at_the_beginning_leaves_what_was_found_and_takes_no_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, 0, 1)
+
+    def full_disk(_: int, __: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full_disk)
+    file = opened(tmp_path, epoch=2)
+    monkeypatch.undo()
+    assert caplog.messages == [told_of_no_file(tmp_path, "[Errno 28] No space left on device")]
+    assert (file.broken, [each.record.offset for each in file.kept]) == (True, [0, 1])
+    assert list(path.parent.iterdir()) == [path]
+    file.close(delete=False)
+    assert found(tmp_path, epoch=3, position=1) == [(1, set())]
+
+
+def test_a_file_that_cannot_be_deleted_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(tmp_path)
+
+    def read_only(_: Path) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    file.close(delete=True)
+    monkeypatch.undo()
+    assert (caplog.messages, file.broken) == ([f"{file.path} cannot be deleted: [Errno 30] Read-only file system"], True)
+
+
+def test_a_write_that_fails_where_nothing_can_be_deleted_either_leaves_what_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(tmp_path)
+    file.append(record(0))
+
+    def read_only(*_: Any) -> int:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "write", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    file.append(record(1))
+    monkeypatch.undo()
+    file.append(record(2))
+    assert (file.broken, found(tmp_path)) == (True, [(0, set())])
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [
+        ("a" * 245, f"{'a' * 245}%2F7.queue"),
+        ("a" * 246, f"{'a' * 216}-d935559f6aa65e1957949cc052d9a5bb.queue"),
+        ("a" * 249, f"{'a' * 216}-1614a64d7a0419fabd48d859a4cf020c.queue"),
+    ],
+    ids=["as long as a name may be", "longer", "as long as a topic's may be"],
+)
+def test_a_name_that_is_too_long_for_a_file_is_cut_and_has_a_digest(tmp_path: Path, topic: str, name: str) -> None:
+    shard = ShardId(f"{topic}/7")
+    file = opened(tmp_path, shard=shard)
+    file.append(record(0))
+    assert file.path.name == name
+    assert found(tmp_path, shard=shard) == [(0, set())]
+
+
 @pytest.mark.parametrize("delete", [True, False])
 def test_a_file_is_deleted_when_the_shard_is_somebody_elses(tmp_path: Path, delete: bool) -> None:
     file = opened(tmp_path)
