@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardherd.consumer.calls import results_of
+from shardherd.consumer.calls import results_of, wrong_settings
+from shardherd.consumer.settings_given import no_number
 from shardherd.core.consumer.awaiting import Awaiting, Watermark
 
 Row = Mapping[str, Any]
@@ -37,10 +38,14 @@ def async_map(
 
     `map_in_arrow` is that of `shardherd.spark.arrow_map`, or Spark's `mapInArrow` where pandas is installed.
 
-    `ordered`, `timeout` in seconds, `retries`, `pause`, `timed_out` and `watermark` as of an AsyncOperator: no row passes
-    one that has a watermark. A call that fails in the end fails the task. Raises ValueError for a capacity below 1.
+    `ordered`, `timeout` in seconds, `retries`, `pause`, `timed_out` and `watermark` as of an AsyncOperator: no row passes one
+    that has a watermark. A call that fails in the end fails the task. Raises ValueError for one of them that cannot be, such
+    as a capacity below 1.
     """
-    Awaiting[Row, Row](capacity, ordered=ordered)
+    if wrong := no_number(capacity, 1, whole=True):
+        raise ValueError(f"capacity {wrong}")
+    for name, wrong in wrong_settings(ordered=ordered, timeout=timeout, retries=retries, pause=pause):
+        raise ValueError(f"{name} of async_map {wrong}")
 
     def batches(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         queue: Awaiting[Row, Row] = Awaiting(capacity, ordered=ordered)

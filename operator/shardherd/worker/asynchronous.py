@@ -7,14 +7,17 @@ A user's AsyncOperator is one more RecordProcessor to `delivery`: a record is do
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from functools import cached_property
 from typing import Any
 
-from shardherd.consumer.calls import results_of
+from shardherd.consumer.calls import results_of, wrong_settings
 from shardherd.core.consumer.awaiting import Awaiting, Call, Watermark
 from shardherd.core.model.nouns import Place
+from shardherd.worker.crew import is_async
+from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
 from shardherd.worker.uncancelled import uncancelled
@@ -58,6 +61,10 @@ class AsyncOperator(RecordProcessor):
     def timed_out(self, record: Record) -> Iterable[Any]:  # noqa: ARG002
         """The results of a call whose time is over. By default it has failed."""
         raise TimeoutError(f"no result within {self.timeout:g} s")
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        check(cls, cls.__name__)
 
     _queue: Awaiting[Pair, Any] | None = None
     _emitting = False
@@ -135,9 +142,9 @@ class AsyncOperator(RecordProcessor):
             self._failed[place] = call
             queue.fail(call)
 
-    async def _invoked(self, record: Record) -> Iterable[Any]:
-        with uncancelled("invoke"):
-            return await self.invoke(record)
+    def _invoked(self, record: Record) -> Any:
+        called = self.invoke(record)
+        return _awaited(called) if inspect.isawaitable(called) else called  # which is refused
 
     async def _emit_all(self, queue: Awaiting[Pair, Any]) -> None:
         """Emit what is ready, unless somebody does."""
@@ -178,3 +185,19 @@ class AsyncOperator(RecordProcessor):
             if self._calls.get(record.place) is ready:
                 del self._calls[record.place]
             ack()
+
+
+async def _awaited(called: Awaitable[Any]) -> Any:
+    with uncancelled("invoke"):
+        return await called
+
+
+def check(operator: Any, name: str) -> None:
+    """Whether an AsyncOperator, or a class of them, can be what its attributes say. Raises WorkerOptionError."""
+    settings = {each: getattr(operator, each) for each in ("ordered", "timeout", "retries", "pause")}
+    for setting, wrong in wrong_settings(**settings):
+        raise WorkerOptionError(f"{setting} of {name} {wrong}")
+    # What it returns is awaited, also after it has written: each time that failed, the result would be written again.
+    for what in ("emit", "emit_watermark"):
+        if not is_async(inspect.unwrap(getattr(operator, what))):
+            raise WorkerOptionError(f"{what} of {name} must be a coroutine, not a function: write `async def {what}`")

@@ -9,6 +9,7 @@ from shardherd.client.consumer import AsyncConsumer
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.security.environment import KafkaAccess
+from shardherd.worker import asynchronous
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Call, Crew
 from shardherd.worker.dead_letters import DeadLetters
@@ -53,6 +54,9 @@ class Surroundings:
 
     def lend(self, processor: AnyProcessor, shard: ShardInHand) -> None:
         """Give a processor with a queue what it needs of the worker. Raises WorkerOptionError if it cannot have this shard."""
+        if isinstance(processor, asynchronous.AsyncOperator):
+            # Again: it may have set attributes of its own when it was made.
+            asynchronous.check(processor, type(processor).__name__)
         if not isinstance(processor, RecordProcessor) and self.options.bad_records != HOLD:
             raise WorkerOptionError(
                 f"bad_records is {self.options.bad_records!r}, and {type(processor).__name__} has its records in batches, where"

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -129,9 +130,28 @@ def test_no_rows_and_no_results_make_no_batch_and_more_than_a_thousand_make_seve
     assert [batch.num_rows for batch in found] == [1400, 1400]
 
 
-def test_a_capacity_must_be_positive() -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"capacity": 0}, "capacity must be 1 or more, not 0"),
+        ({"capacity": "9"}, "capacity must be a whole number, 1 or more, not '9'"),
+        ({"retries": -1}, "retries of async_map must be 0 or more, not -1"),
+        ({"timeout": float("nan")}, "timeout of async_map must be a number of seconds, 0 or more, not nan"),
+        ({"pause": "1"}, "pause of async_map must be a number of seconds, 0 or more, not '1'"),
+        ({"ordered": "false"}, "ordered of async_map must be True or False, not 'false'"),
+    ],
+)
+def test_what_calls_cannot_be_is_refused_before_the_first_row(given: dict[str, Any], message: str) -> None:
     async def none(row: Row) -> list[Row]:
         return []
 
-    with pytest.raises(ValueError, match="capacity must be 1 or more, not 0"):
-        async_map(none, SCHEMA, capacity=0)
+    with pytest.raises(ValueError, match=message):
+        async_map(none, SCHEMA, **given)
+
+
+def test_a_call_that_returns_no_list_fails_the_task_with_the_remedy() -> None:
+    async def nothing(row: Row) -> Any:
+        return None
+
+    with pytest.raises(TypeError, match="invoke must return a list of results, which is empty for none, not None"):
+        rows(async_map(nothing, SCHEMA)(batches(1)))

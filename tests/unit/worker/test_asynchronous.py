@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from shardherd.worker import AsyncOperator, Record
+from shardherd.worker import AsyncOperator, Record, WorkerOptionError
 from tests.unit.worker.scene import A, Scene, story
 
 
@@ -321,3 +323,86 @@ def test_a_record_whose_watermark_cannot_be_told_fails_as_one_whose_call_does() 
         assert (wrong.emitted, wrong.asked) == ([0, 2, 1, -1], [0, 1, 2, 1, 1])
 
     story(body, factory=lambda: wrong, save_interval=1.0)
+
+
+async def emit_nothing(self: AsyncOperator, result: int) -> None:
+    pass
+
+
+def emit_at_once(self: AsyncOperator, result: int) -> None:
+    pass
+
+
+@functools.wraps(emit_nothing)
+def emit_around(self: AsyncOperator, result: int) -> Any:
+    return emit_nothing(self, result)
+
+
+WRONG = [
+    ({"retries": -1}, "retries of Wrong must be 0 or more, not -1"),
+    ({"retries": 1.5}, "retries of Wrong must be a whole number, 0 or more, not 1.5"),
+    ({"retries": True}, "retries of Wrong must be a whole number, 0 or more, not True"),
+    ({"timeout": "1"}, "timeout of Wrong must be a number of seconds, 0 or more, not '1'"),
+    ({"timeout": float("nan")}, "timeout of Wrong must be a number of seconds, 0 or more, not nan"),
+    ({"timeout": -1}, "timeout of Wrong must be 0 or more, not -1"),
+    ({"pause": float("inf")}, "pause of Wrong must be a number of seconds, 0 or more, not inf"),
+    ({"ordered": "false"}, "ordered of Wrong must be True or False, not 'false'"),
+    ({"emit": emit_at_once}, "emit of Wrong must be a coroutine, not a function: write `async def emit`"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "message"), WRONG)
+def test_what_an_operator_cannot_be_is_refused_when_its_class_is_defined(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkerOptionError, match=re.escape(message)):
+        type("Wrong", (AsyncOperator,), attributes)
+    type("Right", (AsyncOperator,), {"emit": emit_around, "retries": 0, "timeout": 3, "pause": 0.0, "ordered": False})
+
+
+def test_what_an_operator_makes_of_itself_ends_the_worker_if_it_cannot_be() -> None:
+    lookup = Lookup()
+    lookup.retries = -1
+
+    async def body(scene: Scene) -> None:
+        scene.coordinator.assign((A, 1, 0))
+        with pytest.raises(WorkerOptionError, match="retries of Lookup must be 0 or more, not -1"):
+            await scene.ended()
+
+    story(body, factory=lambda: lookup)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "TypeError: invoke must return a list of results, which is empty for none, not None"),
+        ("abc", "TypeError: invoke must return a list of results, which is empty for none, not 'abc'"),
+        (b"abc", "TypeError: invoke must return a list of results, which is empty for none, not b'abc'"),
+    ],
+)
+def test_what_invoke_returns_that_are_no_results_fails_the_record_and_is_named(returned: Any, message: str) -> None:
+    class Returns(Lookup):
+        async def invoke(self, record: Record) -> Any:
+            return returned
+
+    lookup = Returns()
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 1)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(scene.processing.troubles))
+        assert (message in scene.processing.troubles[A], lookup.emitted) == (True, [])
+
+    story(body, factory=lambda: lookup)
+
+
+def test_an_invoke_that_is_no_coroutine_is_named_with_the_remedy() -> None:
+    class Returns(Lookup):
+        def invoke(self, record: Record) -> Any:
+            return [record.offset]
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 1)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: bool(scene.processing.troubles))
+        assert "invoke must be a coroutine, and returned [0] at once: write `async def invoke`" in scene.processing.troubles[A]
+
+    story(body, factory=Returns)
