@@ -5,8 +5,11 @@ Called by `outputs`. Decides nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from os import PathLike
 from typing import Any
 
+from shardherd.consumer.settings_given import no_number
 from shardherd.core.model.nouns import ShardId
 from shardherd.worker.crew import is_async
 from shardherd.worker.options import WorkerOptionError
@@ -23,18 +26,8 @@ class OutputsError(WorkerOptionError):
 
 def check(cls: Any) -> None:
     """Whether a class of Outputs can be what its attributes say. Raises OutputsError."""
-    for name, value, known in (("guarantee", cls.guarantee, GUARANTEES), ("when_full", cls.when_full, WHEN_FULL)):
-        if value not in known:
-            raise OutputsError(f"{name} of {cls.__name__} must be one of {', '.join(known)}, not {value!r}")
-    for name, number, least in (
-        ("batch_size", cls.batch_size, 1),
-        ("batch_wait", cls.batch_wait, 0),
-        ("write_timeout", cls.write_timeout, 1),
-        ("queue_bytes", cls.queue_bytes, 1),
-        ("queue_file_bytes", cls.queue_file_bytes, 1),
-    ):
-        if number < least:
-            raise OutputsError(f"{name} of {cls.__name__} must be {least} or more, not {number}")
+    for name, wrong in _wrong(cls):
+        raise OutputsError(f"{name} of {cls.__name__} {wrong}")
     for method in (cls.select, cls.acknowledged):
         if is_async(method):
             raise OutputsError(f"{method.__name__} of {cls.__name__} must be a function, not a coroutine")
@@ -43,6 +36,27 @@ def check(cls: Any) -> None:
     for output in cls.outputs:
         if isinstance(output, type):
             check_output(output, cls.guarantee)
+
+
+def _wrong(cls: Any) -> Iterator[tuple[str, str]]:
+    """The attributes that cannot be, whatever the others are: each by its name and what it must be."""
+    for name, known in (("guarantee", GUARANTEES), ("when_full", WHEN_FULL)):
+        if (value := getattr(cls, name)) not in known:
+            yield name, f"must be one of {', '.join(known)}, not {value!r}"
+    for name, least, whole in (
+        ("batch_size", 1, True),
+        ("batch_wait", 0, False),
+        ("write_timeout", 1, False),
+        ("queue_bytes", 1, True),
+        ("queue_file_bytes", 1, True),
+    ):
+        if wrong := no_number(getattr(cls, name), least, whole=whole):
+            yield name, wrong
+    folder = cls.queue_directory
+    if folder is not None and not isinstance(folder, str | PathLike):
+        yield "queue_directory", f"must be the path of a folder, or empty for none, not {folder!r}"
+    if not isinstance(cls.outputs, Sequence) or isinstance(cls.outputs, str):
+        yield "outputs", f"must be a tuple of classes of Output, also of one alone, as in (Warehouse,), not {cls.outputs!r}"
 
 
 def check_of_kinesis(outputs: Any, shard: ShardId) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shardherd.consumer.settings_given import no_number
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, ShardId
@@ -68,8 +69,8 @@ class KafkaOutput(TransactionalOutput):
             raise OutputsError(f"topic of {about} must be the name of a topic, and is empty")
         if self.compression not in COMPRESSIONS:
             raise OutputsError(f"compression of {about} must be one of {', '.join(COMPRESSIONS)}, not {self.compression!r}")
-        if not self.transaction_timeout > 0:
-            raise OutputsError(f"transaction_timeout of {about} must be above 0 seconds, not {self.transaction_timeout}")
+        if no_number(self.transaction_timeout, 0) or not self.transaction_timeout:
+            raise OutputsError(f"transaction_timeout of {about} must be above 0 seconds, not {self.transaction_timeout!r}")
         self._kafka = connection(*self._access(), STEP_TIMEOUT)
         check_topic(self._kafka, self.topic, [shard])
 

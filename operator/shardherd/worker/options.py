@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardherd.client.consumer import SAVE_INTERVAL
+from shardherd.consumer.settings_given import no_number, no_truth
 from shardherd.source.kafka.fetch_memory import LEAST_MEMORY
 
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
@@ -61,8 +63,8 @@ class Options:
     alarm_after: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.bad_records not in BAD_RECORDS:
-            raise WorkerOptionError(f"bad_records must be one of {', '.join(BAD_RECORDS)}, not {self.bad_records!r}")
+        for name, wrong in self._wrong():
+            raise WorkerOptionError(f"{name} {wrong}")
         if (self.bad_records == HOLD) != (self.tries == 0):
             raise WorkerOptionError(
                 f"tries says after how many tries bad_records is done, so both are set or none: tries is {self.tries} and"
@@ -73,19 +75,30 @@ class Options:
                 f"dead_letters names the topic of bad_records=dead-letter, so both are set or none: dead_letters is"
                 f" {self.dead_letters!r} and bad_records {self.bad_records!r}"
             )
-        for name, value, least in (
-            ("threads", self.threads, 1),
-            ("batch_size", self.batch_size, 1),
-            ("memory", self.memory, LEAST),
-            ("fetch_interval", self.fetch_interval, 0),
-            ("save_interval", self.save_interval, 0),
-            ("revoke_timeout", self.revoke_timeout, 0),
-            ("max_value_bytes", self.max_value_bytes, 0),
-            ("max_pending", self.max_pending, 1),
-            ("ack_timeout", self.ack_timeout, 0),
-            ("tries", self.tries, 0),
-            ("alarm_after", self.alarm_after, 0),
-            ("drain_timeout", 0 if self.drain_timeout is None else self.drain_timeout, 0),
-        ):
-            if value < least:
-                raise WorkerOptionError(f"{name} must be {least} or more, not {value}")
+
+    def _wrong(self) -> Iterator[tuple[str, str]]:
+        """The options that cannot be, whatever the others are: each by its name and what it must be."""
+        if self.bad_records not in BAD_RECORDS:
+            yield "bad_records", f"must be one of {', '.join(BAD_RECORDS)}, not {self.bad_records!r}"
+        if not_text := _no_text(self.dead_letters):
+            yield "dead_letters", not_text
+        for name in ("fail_on_data_loss", "in_order"):
+            if wrong := no_truth(getattr(self, name)):
+                yield name, wrong
+        for name, least in _NUMBERS.items():
+            if wrong := no_number(getattr(self, name), least, whole=True):
+                yield name, wrong
+        for name in _SECONDS:
+            value = getattr(self, name)
+            if (value is not None or name != "drain_timeout") and (wrong := no_number(value, 0)):
+                yield name, wrong
+
+
+_NUMBERS = {"threads": 1, "batch_size": 1, "memory": LEAST, "max_value_bytes": 0, "max_pending": 1, "tries": 0}
+"""The options that are whole numbers, with the least that each may be."""
+
+_SECONDS = ("fetch_interval", "save_interval", "revoke_timeout", "ack_timeout", "alarm_after", "drain_timeout")
+
+
+def _no_text(value: object) -> str:
+    return "" if isinstance(value, str) else f"must be the name of a topic, or empty for none, not {value!r}"

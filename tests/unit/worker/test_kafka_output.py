@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.encoding.record_encoding import Producer
 from shardherd.transactions.kafka_transactions import Output, Transaction
 from shardherd.transactions.outcomes import Stored
-from shardherd.worker import KafkaOutput, Record, ShardGrant
+from shardherd.worker import KafkaOutput, OutputsError, Record, ShardGrant
 
 SHARD = ShardId("clicks/1")
 
@@ -72,3 +74,10 @@ def test_without_an_id_of_either_a_position_is_of_the_topic_that_there_is() -> N
     assert output_of(kafka).position(grant(2, 0, "id-1")) == 100
     assert kafka.stored == {SHARD: Stored(100, 2, "id-1")}
     assert output_of(kafka).position(grant(3, 0, "")) == 100
+
+
+@pytest.mark.parametrize("seconds", ["120", float("nan"), -1, 0])
+def test_a_transaction_that_could_not_be_ended_in_time_is_refused_before_anything_is_asked(seconds: object) -> None:
+    output: KafkaOutput = type("Events", (KafkaOutput,), {"topic": "events", "transaction_timeout": seconds})()
+    with pytest.raises(OutputsError, match=f"transaction_timeout of Events must be above 0 seconds, not {seconds!r}"):
+        output.open(SHARD)

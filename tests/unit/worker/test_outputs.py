@@ -774,6 +774,16 @@ class Keeping(TransactionalOutput):
         ({"batch_size": 0}, "batch_size of Wrong must be 1 or more, not 0"),
         ({"batch_wait": -1.0}, r"batch_wait of Wrong must be 0 or more, not -1\.0"),
         ({"queue_bytes": 0}, "queue_bytes of Wrong must be 1 or more, not 0"),
+        ({"batch_size": "5"}, "batch_size of Wrong must be a whole number, 1 or more, not '5'"),
+        ({"batch_wait": "1"}, "batch_wait of Wrong must be a number of seconds, 0 or more, not '1'"),
+        ({"write_timeout": float("nan")}, "write_timeout of Wrong must be a number of seconds, 1 or more, not nan"),
+        ({"queue_file_bytes": 1.5}, r"queue_file_bytes of Wrong must be a whole number, 1 or more, not 1\.5"),
+        ({"queue_directory": 7}, "queue_directory of Wrong must be the path of a folder, or empty for none, not 7"),
+        (
+            {"outputs": Plain},
+            r"outputs of Wrong must be a tuple of classes of Output, also of one alone, as in \(Warehouse,\), not",
+        ),
+        ({"outputs": "Plain"}, "outputs of Wrong must be a tuple of classes of Output, also .*, not 'Plain'"),
     ],
 )
 def test_what_outputs_cannot_be_is_refused_when_the_class_is_defined(attributes: dict[str, Any], message: str) -> None:

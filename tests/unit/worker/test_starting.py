@@ -104,6 +104,8 @@ def test_what_makes_no_sense_on_the_command_line_is_refused(
         ("Other", {}, "has no Other"),
         ("Clicks", {"WORKER_THREADS": "0"}, "threads must be 1 or more"),
         ("Clicks", {"WORKER_THREADS": "many"}, "SHARDHERD_WORKER_THREADS must be a whole number, not 'many'"),
+        ("Clicks", {"WORKER_DRAIN_TIMEOUT": "inf"}, "drain_timeout must be a number of seconds, 0 or more, not inf"),
+        ("Clicks", {"WORKER_SAVE_INTERVAL": "nan"}, "save_interval must be a number of seconds, 0 or more, not nan"),
         ("Clicks", {"WORKER_FAIL_ON_DATA_LOSS": "no"}, "SHARDHERD_WORKER_FAIL_ON_DATA_LOSS must be true or false, not 'no'"),
         ("Clicks", {"WORKER_STARTINGOFFSETS": "x"}, "SHARDHERD_WORKER_STARTINGOFFSETS names no option of a worker; they are"),
         ("Clicks", {"WORKER_KAFKA": '{"group.id": "x"}'}, "kafka.group.id has no meaning here"),
