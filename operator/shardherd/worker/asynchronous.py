@@ -16,11 +16,11 @@ from typing import Any
 from shardherd.consumer.calls import results_of, wrong_settings
 from shardherd.core.consumer.awaiting import Awaiting, Call, Watermark
 from shardherd.core.model.nouns import Place
+from shardherd.worker.contained import contained
 from shardherd.worker.crew import is_async
 from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record
-from shardherd.worker.uncancelled import uncancelled
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class AsyncOperator(RecordProcessor):
         """Nothing is emitted after it before it is."""
         while True:
             try:
-                with uncancelled("emit_watermark"):
+                with contained("emit_watermark"):
                     return await self.emit_watermark(watermark.time)
             except Exception as error:
                 log.warning("watermark %d is not emitted yet, trying on: %s", watermark.time, error, exc_info=error)
@@ -174,7 +174,7 @@ class AsyncOperator(RecordProcessor):
         record, ack = ready.element
         try:
             for result in ready.results:
-                with uncancelled("emit"):
+                with contained("emit"):
                     await self.emit(result)
         except BaseException as error:
             self._fail(queue, ready)
@@ -188,7 +188,7 @@ class AsyncOperator(RecordProcessor):
 
 
 async def _awaited(called: Awaitable[Any]) -> Any:
-    with uncancelled("invoke"):
+    with contained("invoke"):
         return await called
 
 

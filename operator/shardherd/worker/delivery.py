@@ -19,6 +19,7 @@ from shardherd.core.consumer.pending import Emitted, Pending
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Place
+from shardherd.worker.contained import contained
 from shardherd.worker.counts import BURIED, SKIPPED
 from shardherd.worker.crew import Work, is_async
 from shardherd.worker.dead_letters import DeadLetters
@@ -349,12 +350,12 @@ class Delivery:
             if bad:
                 await asyncio.to_thread(self._bury, emitted, ack)
             else:
-                await self._processor.process(emitted.record, ack)
-        except BaseException as error:
-            me = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and me is not None and me.cancelling():
-                ack.fail(error)
-                raise
+                with contained("process"):
+                    await self._processor.process(emitted.record, ack)
+        except asyncio.CancelledError as error:
+            ack.fail(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - a program may raise anything
             self._raised(ack, error)
 
     def _raised(self, ack: Ack, error: BaseException) -> None:

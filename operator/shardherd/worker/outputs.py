@@ -20,6 +20,7 @@ from shardherd.core.consumer.output_queue import OutputQueue
 from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, Place, ShardId
+from shardherd.worker.contained import contained
 from shardherd.worker.crew import is_async
 from shardherd.worker.guarantees import (
     AT_LEAST_ONCE,
@@ -40,7 +41,6 @@ from shardherd.worker.queueing import Lent, QueueingProcessor
 from shardherd.worker.record_processor import Ack
 from shardherd.worker.records import Record, Records, records_of, size_of
 from shardherd.worker.sending import Batch, Sending, called
-from shardherd.worker.uncancelled import uncancelled
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class Outputs(QueueingProcessor):
 
     async def _guarded(self, sending: Sending) -> None:
         try:
-            with uncancelled(f"output {sending.name}"):
+            with contained(f"output {sending.name}"):
                 await sending.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the delivery raises it
             self._defect = error

@@ -20,12 +20,12 @@ from shardherd.consumer.waiting import within
 from shardherd.core.consumer.output_queue import OutputQueue, Queued
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, Place
+from shardherd.worker.contained import contained
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, is_async
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 from shardherd.worker.output import Output, ShardGrant, TransactionalOutput
 from shardherd.worker.records import Record
-from shardherd.worker.uncancelled import uncancelled
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ async def called(crew: Crew, method: Callable[..., Any], *arguments: Any) -> Any
     Who is cancelled meanwhile is so once a function has returned, and not before: what it still does must not seem to be over.
     """
     if is_async(method):
-        with uncancelled(getattr(method, "__name__", "it")):
+        with contained(getattr(method, "__name__", "it")):
             return await method(*arguments)
     ended, cancelled = crew.call(partial(method, *arguments)).ended, None
     while not ended.done():

@@ -190,7 +190,7 @@ class _Forest:
         out = Out(self, tuple_)
         try:
             check_done(tuple_.stage or "root", work(tuple_, out))
-        except Exception as error:  # noqa: BLE001 - a program may raise anything
+        except BaseException as error:  # noqa: BLE001 - a program may raise anything
             self.fail(tuple_, error)
         else:
             if not manual:

@@ -10,7 +10,7 @@ import pytest
 
 from shardherd.client.consumer import CANCEL_GRACE
 from shardherd.core.model.nouns import Offset
-from shardherd.worker import Ack, AsyncProcessor, Listener, Record, RecordProcessor
+from shardherd.worker import Ack, AsyncProcessor, Listener, Out, Record, RecordProcessor, TreeProcessor, Tuple
 from tests.unit.worker.scene import A, B, Scene, story
 
 
@@ -131,8 +131,18 @@ def test_a_function_that_raises_what_is_no_exception_has_its_record_processed_ag
     story(body, factory=Raises, save_interval=0.1)
 
 
-def test_a_coroutine_that_was_cancelled_by_the_programs_own_client_has_its_record_processed_again() -> None:
-    raises, given = [asyncio.CancelledError("by a client")], []
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (asyncio.CancelledError("by a client"), "CancelledByProgramError: process raised asyncio.CancelledError"),
+        (SystemExit(3), "ExitedByProgramError: process raised SystemExit(3)"),
+    ],
+    ids=repr,
+)
+def test_a_coroutine_that_raises_what_is_no_exception_has_its_record_processed_again(
+    error: BaseException, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    raises, given = [error], []
 
     class Raises(RecordProcessor):
         async def process(self, record: Record, ack: Ack) -> None:
@@ -148,6 +158,27 @@ def test_a_coroutine_that_was_cancelled_by_the_programs_own_client_has_its_recor
         assert (given, scene.processing.counts.failures) == ([0, 1, 2, 1], {"process": 1})
 
     story(body, factory=Raises, save_interval=0.1)
+    assert any(reason.partition(": ")[2] in record.message for record in caplog.records)
+
+
+def test_a_stage_of_a_tree_that_wants_to_exit_has_its_record_processed_again() -> None:
+    exits = [SystemExit(3)]
+
+    class Exits(TreeProcessor):
+        def root(self, record: Record, out: Out) -> None:
+            out.emit("stage", record.offset)
+
+        def stage(self, tuple_: Tuple, out: Out) -> None:
+            if exits:
+                raise exits.pop()
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert (exits, scene.processing.counts.failures) == ([], {"process": 1})
+
+    story(body, factory=Exits, save_interval=0.1)
 
 
 def test_another_shard_that_comes_does_not_cut_short_the_moment_that_a_cancelled_coroutine_has() -> None:

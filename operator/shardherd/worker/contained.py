@@ -1,0 +1,37 @@
+"""Makes a failure of what a program raises that would end more than its call: a task of ours, or the loop of all coroutines.
+
+Asked by `sending`, `outputs`, `asynchronous` and `delivery` around what the program awaits. A client that connects again may
+cancel what waits for it, and `sys.exit` may stand in a function that is called deep inside: each is a failure as any other.
+Decides nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+
+class CancelledByProgramError(Exception):
+    """Something that the program awaited was cancelled, and its call was not."""
+
+
+class ExitedByProgramError(Exception):
+    """The program wanted to end the process."""
+
+
+@contextlib.contextmanager
+def contained(what: str) -> Iterator[None]:
+    """Raise CancelledByProgramError for a CancelledError that is not meant for this task, ExitedByProgramError for an exit."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise CancelledByProgramError(
+            f"{what} raised asyncio.CancelledError, and was not cancelled: something that it awaited was, as by a client that"
+            " connects again"
+        ) from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise ExitedByProgramError(f"{what} raised {error!r}, which ends no worker: to end one send it SIGTERM") from error
