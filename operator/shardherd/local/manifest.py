@@ -7,8 +7,12 @@ alone. Called by `up` and `apply`. Raises ManifestError, and what `schema` refus
 from __future__ import annotations
 
 import base64
+import binascii
 import copy
+import json
+import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +51,14 @@ def declare(
     warnings: list[str] = []
     for file in files:
         for document in documents(file):
-            metadata = document.setdefault("metadata", {})
-            metadata.setdefault("namespace", NAMESPACE)
+            metadata = document["metadata"]
+            metadata["namespace"] = metadata.get("namespace") or NAMESPACE
             kind = document.get("kind")
             if kind == GROUP:
                 warnings += _declare_group(objects, document, (app_dir or file.parent).resolve(), bootstrap, python)
                 groups.append((metadata["namespace"], metadata["name"]))
             elif kind in (SECRET, CONFIG_MAP):
-                _replace(objects, _plain(document))
+                _replace(objects, _plain(file, document))
             else:
                 warnings.append(
                     f"{file}: a {kind} named {metadata.get('name')!r} has no meaning on one machine and is left out"
@@ -89,16 +93,17 @@ def drop_others(objects: Objects, groups: Iterable[tuple[str, str]]) -> list[str
 
 
 def _declare_group(objects: Objects, document: Json, folder: Path, bootstrap: str, python: str) -> list[str]:
-    if bootstrap:
-        source = document.get("spec", {}).get("source", {})
-        if isinstance(source.get("kafka"), dict):
-            source["kafka"]["bootstrapServers"] = bootstrap
+    kafka: Any = document
+    for name in ("spec", "source", "kafka"):
+        kafka = kafka.get(name) if isinstance(kafka, dict) else None
+    if bootstrap and isinstance(kafka, dict):
+        kafka["bootstrapServers"] = bootstrap
     warnings: list[str] = []
 
     def edit(known: Json | None) -> Json:
         made, found = settled(admitted(document, known), os.cpu_count() or 1, python)
         warnings[:] = found
-        made["metadata"].setdefault("annotations", {})[FOLDER] = str(folder)
+        made["metadata"]["annotations"] = {**(made["metadata"].get("annotations") or {}), FOLDER: str(folder)}
         if known is not None:
             made["metadata"] |= {name: known["metadata"][name] for name in SERVER}
             if "status" in known:
@@ -115,29 +120,108 @@ def _replace(objects: Objects, made: Json) -> None:
     objects.change((made["kind"], metadata["namespace"], metadata["name"]), lambda _: made)
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads YAML as kubectl does, for which a time without quotes is a text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def documents(file: Path) -> list[Json]:
-    """The documents of a manifest file. Raises ManifestError."""
+    """The documents of a manifest file, as JSON, each with its metadata. Raises ManifestError."""
     try:
-        found = [document for document in yaml.safe_load_all(file.read_text()) if document is not None]
+        # The loader is a safe one.
+        found = [each for each in yaml.load_all(file.read_text(), _Loader) if each is not None]
+        return [_document(file, each) for each in found]
     except OSError as error:
         raise ManifestError(f"{file} cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except RecursionError as error:
+        raise ManifestError(f"{file} is nested too deep, or contains itself; write it out") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise ManifestError(f"{file} is not YAML: {error}") from error
-    wrong = [document for document in found if not isinstance(document, dict)]
-    if wrong:
-        raise ManifestError(
-            f"{file}: a document is not an object but {type(wrong[0]).__name__}: write apiVersion, kind, metadata"
-        )
-    return found
 
 
-def _plain(document: Mapping[str, Any]) -> Json:
-    """A Secret's `stringData` is another way to write its `data`."""
-    made = dict(document)
-    texts = made.pop("stringData", None) or {}
-    if texts:
-        made["data"] = {
-            **(made.get("data") or {}),
-            **{key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()},
-        }
+def _document(file: Path, found: Any) -> Json:
+    if not isinstance(found, dict):
+        raise ManifestError(f"{file}: a document is not an object but {type(found).__name__}: write apiVersion, kind, metadata")
+    made: Json = _as_json(file, found, "")
+    metadata = made["metadata"] = _object(file, "metadata", made.get("metadata"))
+    for name in ("name", "namespace"):
+        if metadata.get(name) is not None:
+            _text(file, f"metadata.{name}", metadata[name])
+    for name in ("labels", "annotations"):
+        for key, text in _object(file, f"metadata.{name}", metadata.get(name)).items():
+            _text(file, f"metadata.{name}.{key}", text)
     return made
+
+
+def _as_json(file: Path, value: Any, path: str) -> Any:
+    """What JSON has of YAML: names are texts. Raises ManifestError."""
+    if isinstance(value, dict):
+        return {(key := _name(file, name, path)): _as_json(file, item, f"{path}.{key}") for name, item in value.items()}
+    if isinstance(value, list):
+        return [_as_json(file, item, f"{path}[{number}]") for number, item in enumerate(value)]
+    if isinstance(value, str):
+        known = value.isascii() or value == value.encode(errors="replace").decode()
+    else:
+        known = value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
+    if not known:
+        field = path.removeprefix(".")
+        raise ManifestError(
+            f"{file}: {field} is {_shown(field, value)}; write what JSON has: texts, numbers, true, false, null"
+        )
+    return value
+
+
+def _name(file: Path, name: Any, path: str) -> str:
+    if isinstance(name, (bool, int)):
+        return json.dumps(name)
+    if not isinstance(name, str):
+        raise ManifestError(f"{file}: {path.removeprefix('.') or 'a document'} has the name {name!r}; write names as texts")
+    return name
+
+
+def _shown(field: str, value: Any) -> str:
+    """The value for a message; of what may be secret only its type."""
+    if re.match(r"(data|stringData)\b", field):
+        return f"of the type {type(value).__name__}"
+    try:
+        return json.dumps(value, allow_nan=False)[:80]
+    except (TypeError, ValueError):
+        return repr(value)[:80]
+
+
+def _object(file: Path, field: str, value: Any) -> Json:
+    """An object; none if there is nothing. Raises ManifestError."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ManifestError(f"{file}: {field} is {_shown(field, value)}; write an object, {field.rpartition('.')[2]}: {{...}}")
+    return value
+
+
+def _text(file: Path, field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ManifestError(f"{file}: {field} is {_shown(field, value)}; write a text, in quotes")
+    return value
+
+
+def _plain(file: Path, document: Mapping[str, Any]) -> Json:
+    """A Secret or a ConfigMap. A Secret's `stringData` is another way to write its `data`. Raises ManifestError."""
+    made = dict(document)
+    if not made["metadata"].get("name"):
+        raise ManifestError(f"{file}: a {made['kind']} without metadata.name: name it")
+    data = {key: _text(file, f"data.{key}", text) for key, text in _object(file, "data", made.get("data")).items()}
+    if made["kind"] != SECRET:
+        return made
+    for key, text in data.items():
+        try:
+            base64.b64decode(text.replace("\n", ""), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ManifestError(f"{file}: data.{key} is not base64; write it so, or below stringData as it is") from error
+    texts = _object(file, "stringData", made.pop("stringData", None))
+    written = {key: base64.b64encode(_text(file, f"stringData.{key}", text).encode()) for key, text in texts.items()}
+    return {**made, "data": {**data, **{key: text.decode() for key, text in written.items()}}}

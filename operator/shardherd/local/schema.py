@@ -142,6 +142,8 @@ def _repeated(schema: Json, value: list[Any], path: str) -> Iterator[str]:
         return
     known_keys: list[Any] = []
     for number, item in enumerate(value):
+        if keys is not None and not isinstance(item, dict):
+            continue  # of another type than its schema has, which is said already
         key = item if keys is None else {name: item.get(name) for name in keys}
         if key in known_keys:
             yield f"{path}[{number}]: Duplicate value: {json.dumps(key)}"

@@ -100,6 +100,96 @@ def test_a_file_that_is_no_manifest_is_refused(objects: Objects, tmp_path: Path,
         declare(objects, [path])
 
 
+WHOLE = """\
+apiVersion: shardherd.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: clicks, namespace: shop}
+spec:
+  source: {kafka: {bootstrapServers: "kafka:9092", topics: [clicks], endingTimestamp: 2026-01-31T12:00:00Z}}
+  application: {image: "example/clicks:1", mainApplicationFile: /app.py}
+"""
+
+
+def test_a_time_without_quotes_is_the_text_that_it_is_for_kubectl(objects: Objects, tmp_path: Path) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_text(WHOLE)
+
+    declare(objects, [path])
+
+    assert kept(objects)["spec"]["source"]["kafka"]["endingTimestamp"] == "2026-01-31T12:00:00Z"
+
+
+SECRET = "kind: Secret\nmetadata: {name: kafka}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (WHOLE.replace("{name: clicks, namespace: shop}", ""), 'ConsumerGroup "" is invalid: metadata.name: Required value'),
+        (WHOLE.replace("{name: clicks, namespace: shop}", "[clicks]"), 'metadata is ["clicks"]; write an object'),
+        (WHOLE.replace("name: clicks, n", "name: 5, n"), "metadata.name is 5; write a text, in quotes"),
+        (WHOLE.replace("namespace: shop", "namespace: {}"), "metadata.namespace is {}; write a text, in quotes"),
+        (WHOLE.replace(": shop}", ": shop, labels: [a]}"), 'metadata.labels is ["a"]; write an object'),
+        (
+            WHOLE.replace(": shop}", ": shop, annotations: {shardherd.dev/pause-rebalance: true}}"),
+            "metadata.annotations.shardherd.dev/pause-rebalance is true; write a text, in quotes",
+        ),
+        (
+            WHOLE.replace("/app.py", '/app.py, env: ["A=b"]'),
+            'spec.application.env[0]: Invalid value: "A=b": spec.application.env[0] in body must be of type object',
+        ),
+        (WHOLE.partition("spec:")[0] + "spec: kafka\n", 'spec: Invalid value: "kafka": spec in body must be of type object'),
+        (
+            WHOLE.partition("  source:")[0] + "  source: kafka\n",
+            'spec.source: Invalid value: "kafka": spec.source in body must be of type object',
+        ),
+        (WHOLE.replace("/app.py", "!!binary aGk="), "spec.application.mainApplicationFile is b'hi'; write what JSON has"),
+        (WHOLE.replace("/app.py", ".nan"), "spec.application.mainApplicationFile is nan; write what JSON has"),
+        (WHOLE.replace("/app.py", '"\\ud800"'), 'spec.application.mainApplicationFile is "\\ud800"; write what JSON has'),
+        (WHOLE.replace("/app.py", "{? [a] : b}"), "is not YAML: "),
+        (WHOLE.replace("/app.py", "{1.5: b}"), "spec.application.mainApplicationFile has the name 1.5; write names as texts"),
+        (WHOLE.replace("/app.py", "&a [*a]"), "is nested too deep, or contains itself; write it out"),
+        (WHOLE.replace("/app.py", "[" * 5000), "is nested too deep, or contains itself; write it out"),
+        (WHOLE.replace("/app.py", "9" * 5000), "is not YAML: "),
+        (SECRET + "stringData: [a]\n", "stringData is of the type list; write an object"),
+        (SECRET + "stringData: {port: 9092}\n", "stringData.port is of the type int; write a text, in quotes"),
+        (SECRET + "data: a\n", "data is of the type str; write an object"),
+        (
+            SECRET + "data: {password: hunter2}\n",
+            "data.password is not base64; write it so, or below stringData as it is",
+        ),
+        ("kind: ConfigMap\ndata: {}\n", "a ConfigMap without metadata.name: name it"),
+    ],
+)
+def test_what_is_of_another_shape_is_refused_by_its_field(objects: Objects, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_text(text)
+    with pytest.raises((ManifestError, RefusedError)) as refusal:
+        declare(objects, [path], bootstrap="here:1")
+    assert said in str(refusal.value)
+    assert objects.all(GROUP) == []
+
+
+def test_names_that_yaml_reads_as_something_else_are_the_texts_that_they_are_for_kubectl(
+    objects: Objects, tmp_path: Path
+) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_text(f"{WHOLE}---\nkind: ConfigMap\nmetadata: {{name: a, namespace: shop}}\ndata: {{7: seven, on: two}}\n")
+
+    declare(objects, [path])
+
+    found = objects.get(("ConfigMap", "shop", "a"))
+    assert found is not None
+    assert found["data"] == {"7": "seven", "true": "two"}
+
+
+def test_a_file_that_is_no_text_is_refused(objects: Objects, tmp_path: Path) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ManifestError, match=r"group\.yaml is not YAML: 'utf-8' codec can't decode"):
+        declare(objects, [path])
+
+
 def test_a_file_that_is_not_there_is_named(objects: Objects, tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"nothing\.yaml cannot be read: No such file or directory"):
         declare(objects, [tmp_path / "nothing.yaml"])
