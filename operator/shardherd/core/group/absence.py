@@ -4,10 +4,13 @@ Called by the discovery with every look. Mostly what is away comes back: a broke
 a right away. So it keeps its row, its position and its holder's name, and is only left out of what is told, counted and moved.
 Once every look of `forget_after` has shown nothing of it, and nobody holds or names it, its row goes, and with it all that
 would tell it from a new shard of that name. No epoch of it is ever given out again: `epoch_floor` is not below them. What is
-named for so long because it cannot be saved is cut off first. Moves nothing. Why it is safe: docs/design/0020.
+named for so long because it cannot be saved is cut off first. What the source does not name any more is dropped at once, but in
+an ordered group only when nobody can read any of its topic. Moves nothing. Why it is safe: docs/design/0020.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -16,20 +19,38 @@ from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import SHARDS_FORGOTTEN, SHARDS_GONE
 from shardherd.core.model.naming import shard_key, split
-from shardherd.core.model.nouns import ShardId
+from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.core.model.wording import count, some, verb
 
 NOT_COUNTED = float("inf")
 """Since when a shard is away of which that counts from the next look on: nothing was seen of the source meanwhile."""
 
 
+def may_be_read_still(spec: GroupSpec, unnamed: Mapping[ShardId, ShardRecord]) -> frozenset[ShardId]:
+    """Those of these shards, which the source does not name any more, that a new coordinator must not drop at once.
+
+    In an ordered group, as its topic may be named again before its holder can read no more. A topic stays whole: one of which
+    only a part were left would look, if it came back, as if it had grown.
+    """
+    held = {split(shard)[0] for shard, row in unnamed.items() if row.holder is not None and spec.settings.ordered}
+    return frozenset(shard for shard in unnamed if split(shard)[0] in held)
+
+
+def has_shards(state: State) -> bool:
+    """Whether the group has any shard of what the source names."""
+    return not state.shards.keys() <= state.clocks.unnamed
+
+
 def note(state: State, now: float) -> None:
     """The source was looked at: note what it does not have, tell who holds that, and forget what is away for long."""
+    if state.clocks.unnamed:
+        _drop_unnamed(state, now)
     clocks = state.clocks
     if not clocks.away and len(state.infos) + len(clocks.unlooked & state.shards.keys()) >= len(state.shards):
         return
     since = {shard: at for shard, at in clocks.away.items() if at != NOT_COUNTED}
-    absent = state.shards.keys() - state.infos.keys() - clocks.unlooked if state.infos else frozenset[ShardId]()
+    known = state.shards.keys() - clocks.unnamed
+    absent = known - state.infos.keys() - clocks.unlooked if state.infos else frozenset[ShardId]()
     state.put_clocks(away={shard: since.get(shard, now) for shard in absent}, cut_off=clocks.cut_off & absent)
     if changed := clocks.away.keys() ^ absent:
         holders = (state.shards[shard].holder for shard in changed)
@@ -67,6 +88,34 @@ def _forget(state: State, now: float) -> None:
             forgotten.append(shard)
     if forgotten:
         _drop(state, forgotten)
+
+
+def _drop_unnamed(state: State, now: float) -> None:
+    """Drop each topic that the source does not name any more, once nobody can read anything of it. Nobody is told of it."""
+    unnamed = state.clocks.unnamed - state.infos.keys()
+    if not state.record.rebuilding and resets.applying(state) is None:
+        named = frozenset().union(*(session.named for session in state.sessions.values()))
+        for row in [state.shards[shard] for shard in sorted(unnamed - named, key=shard_key)]:
+            # No commit of it can be under way: none has begun since it is not named.
+            if _is_read_no_more(state, row, now):
+                grants.reclaim(state, row, now)
+        read = {split(shard)[0] for shard in unnamed if shard in named or state.shards[shard].holder is not None}
+        gone = sorted((shard for shard in unnamed if split(shard)[0] not in read), key=shard_key)
+        highest = max([state.record.epoch_floor, *(state.shards[shard].owner_epoch for shard in gone)])
+        state.put_record(epoch_floor=highest)
+        for shard in gone:
+            state.drop_shard(shard)
+        unnamed = unnamed.difference(gone)
+    state.put_clocks(unnamed=unnamed)
+
+
+def _is_read_no_more(state: State, row: ShardRecord, now: float) -> bool:
+    """Whether its holder has let go of it, or cannot act any more."""
+    if row.holder is None or row.incarnation is None:
+        return False
+    if liveness.is_current(state, row.holder, row.incarnation):
+        return liveness.let_go(state, row)
+    return liveness.gone_at(state, row.holder, row.incarnation) <= now
 
 
 def _is_nobodys(state: State, row: ShardRecord) -> bool:

@@ -155,7 +155,7 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
     Raises UnknownShardError, InvalidRequestError for a position that does not exist, CoordinatorUnavailableError while another
     position of the shard is being written, or while its holder may still claim it: it would go on from its own position.
     """
-    record = state.shards.get(request.shard)
+    record = None if request.shard in state.clocks.unnamed else state.shards.get(request.shard)
     identity = str(state.spec.identity)
     if not state.record.discovered or state.record.rebuilding:
         raise CoordinatorUnavailableError(
@@ -215,7 +215,7 @@ def _validate_one(
     state: State, request: CheckpointRequest, checkpoint: ShardCheckpoint, begun: set[ShardId]
 ) -> CheckpointOutcome:
     shard = checkpoint.shard
-    record = state.shards.get(shard)
+    record = None if shard in state.clocks.unnamed else state.shards.get(shard)
     epoch, offset = checkpoint.owner_epoch, checkpoint.offset
     if (
         record is None

@@ -60,7 +60,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     first = not state.record.discovered
     if first:
         rebuild.begin(state, notes, request.copies, now)
-    elif not state.shards:
+    elif not absence.has_shards(state):
         rebuild.begin(state, rebuild.unheard_of(state, notes), {}, now)
     else:
         rebuild.came_back(state, {shard: notes[shard] for shard in fresh if shard in notes}, now)

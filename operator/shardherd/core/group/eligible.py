@@ -131,6 +131,7 @@ def releasable(state: State, record: ShardRecord) -> bool:
         not blocked(state)
         and movable(state, record.shard)
         and record.shard in state.positions
+        and record.shard not in state.clocks.unnamed
         and not checkpoint_lost(state, record)
         and not cells.is_lost(state, record.shard)
         and record.next_consumer is not None

@@ -32,9 +32,14 @@ def another(record: ShardRecord, info: ShardInfo) -> bool:
 
 
 def is_away(state: State, shard: ShardId) -> bool:
-    """Whether the source, as it was looked at last, does not have this shard. Before the first look none is away."""
+    """Whether the source, as it was looked at last, does not have this shard, or does not name it any more.
+
+    Before the first look none is away that it names.
+    """
     infos = state.infos
-    return shard not in infos and bool(infos) and shard not in state.clocks.unlooked
+    if shard in infos:
+        return False
+    return (bool(infos) and shard not in state.clocks.unlooked) or shard in state.clocks.unnamed
 
 
 def checkpoint_lost(state: State, record: ShardRecord) -> bool:

@@ -21,6 +21,7 @@ from typing import assert_never
 
 from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.group import (
+    absence,
     balance,
     checkpoints,
     cutovers,
@@ -38,9 +39,8 @@ from shardherd.core.group.decisions import Decision, decision_of, only_postpone,
 from shardherd.core.group.notes import Note, of_group
 from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
 from shardherd.core.group.state import State, Table
-from shardherd.core.group.topics import PatternError, selects
+from shardherd.core.group.topics import names
 from shardherd.core.model.event_reasons import RESTORED
-from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import (
     CheckpointRequest,
     ConsumerId,
@@ -48,7 +48,6 @@ from shardherd.core.model.nouns import (
     GroupView,
     Heartbeat,
     HeartbeatReply,
-    KinesisSource,
     Leave,
     Offset,
     ResetReport,
@@ -106,14 +105,16 @@ class Group:
     ) -> Group:
         """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
 
-        Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
+        Shards of topics that the source does not name any more are dropped, in an ordered group once nobody can read them;
+        their holders are told so by the next reply.
         `copies` are earlier durable positions, kept elsewhere: one that is above the durable one shows that this was lost.
         `notes` are those of the durable positions: one that is not of this group, or of another shard than bears the name, is
         put right. The leader before may not have lived to do that, after a commit of which it heard no outcome.
         """
         record = ownership.group
-        dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
-        record = replace(record, epoch_floor=max([record.epoch_floor, *dropped.values()]))
+        unnamed = {shard: row for shard, row in ownership.shards.items() if not names(spec, shard)}
+        read = absence.may_be_read_still(spec, unnamed)
+        record = replace(record, epoch_floor=max([record.epoch_floor, *(row.owner_epoch for row in unnamed.values())]))
         settle_until = now + 2 * spec.settings.heartbeat_interval
         above = {shard: copy for shard, copy in copies.items() if copy > durable.get(shard, copy)}
         claims_until = now + spec.settings.session_timeout
@@ -124,6 +125,7 @@ class Group:
             resumed_at=now,
             copies=above,
             claims_until=claims_until,
+            unnamed=read,
             unnoted=frozenset(
                 shard
                 for shard in durable
@@ -133,7 +135,7 @@ class Group:
         state = State(spec, record, clocks, assignors)
         state.restored_at = now
         state.group["touched_all"] = record.revision
-        for shard in (row for name, row in ownership.shards.items() if name not in dropped):
+        for shard in (row for name, row in ownership.shards.items() if name not in unnamed or name in read):
             position = durable.get(shard.shard)
             if position is not None:
                 state.set(Table.POSITIONS, shard.shard, None, position)
@@ -241,13 +243,13 @@ class Group:
         The same look a second time changes nothing if the first one did not, if only sessions have changed since, and if
         nothing waits for a look.
         """
-        state = self._state
+        state, clocks = self._state, self._state.clocks
         return (
             not self._nothing_new
             or rebalance.may_come(state)
-            or bool(state.moving or state.unsettled or state.clocks.away or state.clocks.unlooked)
+            or bool(state.moving or state.unsettled or clocks.away or clocks.unlooked or clocks.unnamed)
             or balance.looks_at_weights(state)
-            or state.clocks.kept_out != kept_out
+            or clocks.kept_out != kept_out
             or tuple(state.infos.values()) != endings.known(state, shards)
         )
 
@@ -291,7 +293,7 @@ class Group:
     def shard_view(self, shard: ShardId, now: float) -> ShardView | None:
         """One shard of the picture, None if there is none of this name: a picture of all takes long where there are many."""
         state = self._state
-        if shard not in state.shards:
+        if shard not in state.shards or shard in state.clocks.unnamed:
             return None
         return views.shard_views(state, now - state.clocks.gap, (shard,))[0]
 
@@ -387,14 +389,3 @@ class Group:
 def _tells(note: Note | None, row: ShardRecord) -> bool:
     """Whether this note of the group says which shard the position is one of, as far as that is known."""
     return note is not None and (note.source_id == row.source_id or not (note.source_id and row.source_id))
-
-
-def _named(spec: GroupSpec, shard: ShardId) -> bool:
-    """Whether the source names this shard's topic. An invalid pattern names all: a look at the source refuses it."""
-    topic, partition = split(shard)
-    if isinstance(spec.source, KinesisSource):
-        return topic == spec.source.name
-    try:
-        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
-    except PatternError:
-        return True

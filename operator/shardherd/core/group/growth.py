@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Set
 
-from shardherd.core.group import cutovers, grants
+from shardherd.core.group import absence, cutovers, grants
 from shardherd.core.group.notes import Note
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
@@ -40,7 +40,7 @@ def note(state: State, request: ShardsDiscovered, fresh: list[ShardId], notes: M
     plain = [each for each in known if not each.keeps]
     keeping = [each for each in known if each.keeps]
     others = request.unlooked | request.kept_out
-    lost, kept = _grown(state, fresh, others, keeping, notes, first=not state.record.discovered or not state.shards)
+    lost, kept = _grown(state, fresh, others, keeping, notes, first=not (state.record.discovered and absence.has_shards(state)))
     left = [each for each in _unread(state, keeping) if not _is_void(state, each, others)]
     for each in lost:
         _tell_of_lost(state, each)

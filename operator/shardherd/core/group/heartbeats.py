@@ -151,11 +151,12 @@ def _end(state: State, shard: ShardId, position: Offset) -> Offset:
 
 def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
     """The pairs that the consumer names and that are not a current grant of its incarnation."""
-    stale = []
+    stale, unnamed = [], state.clocks.unnamed
     for pair in request.held:
         row = state.shards.get(pair.shard)
         if (
             row is None
+            or pair.shard in unnamed
             or row.holder != request.consumer
             or row.incarnation != request.incarnation
             or row.owner_epoch != pair.owner_epoch

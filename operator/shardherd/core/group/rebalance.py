@@ -78,7 +78,8 @@ def _must_wait(state: State, now: float) -> bool:
         return True
     if clocks.due == CONSUMER_JOINED and now < clocks.gather_until:
         return True
-    return not any(state.held.values()) and _first_assignment_waits(state, now)
+    nobody_holds = all(held.keys() <= clocks.unnamed for held in state.held.values())
+    return nobody_holds and _first_assignment_waits(state, now)
 
 
 def _first_assignment_waits(state: State, now: float) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core.group import cells, grants
+from shardherd.core.group import absence, cells, grants
 from shardherd.core.group.notes import Note
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import CoordinatorUnavailableError
@@ -85,7 +85,7 @@ def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
 def check_claims(state: State, request: Heartbeat) -> None:
     """Raises CoordinatorUnavailableError for a heartbeat that names shards before it is known whether it may."""
     # One stored without shards may be older than what this consumer was told: the first look shows whether it is.
-    unseen = not (state.shards or state.clocks.seen) and request.revision > state.record.revision
+    unseen = not (absence.has_shards(state) or state.clocks.seen) and request.revision > state.record.revision
     if request.held and (unseen or not state.record.discovered):
         group = str(state.spec.identity)
         raise CoordinatorUnavailableError(

@@ -195,6 +195,8 @@ class Clocks(msgspec.Struct, frozen=True):
     long as claims may come, are those whose position is ours and not one that a claim could go on from: none was found, and we
     began them at their first record; or it was set by force since. `claimed` is the highest epoch under which somebody claimed
     a shard that is not there.
+    `unnamed` are the shards of an ordered group whose topics the source does not name any more, as long as somebody may read
+    one of the topic.
     `unlooked` are the shards that the source has and of which it has never told how far they reach; `kept_out` those that the
     group may not let in for now. `away` are those that it
     does not have, with the time since when every look has shown so; of those that are `cut_off` the holder was fenced since.
@@ -234,6 +236,7 @@ class Clocks(msgspec.Struct, frozen=True):
     unnoted: frozenset[ShardId] = frozenset()
     begun: frozenset[ShardId] = frozenset()
     claimed: int = 0
+    unnamed: frozenset[ShardId] = frozenset()
     unlooked: frozenset[ShardId] = frozenset()
     kept_out: frozenset[ShardId] = frozenset()
     away: Mapping[ShardId, float] = msgspec.field(default_factory=dict)

@@ -10,6 +10,9 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import GroupSpec, KinesisSource, ShardId
+
 
 class PatternError(ValueError):
     """The pattern is no regular expression, or uses what RE2 does not have."""
@@ -18,6 +21,17 @@ class PatternError(ValueError):
 def selects(topics: Collection[str], pattern: str, topic: str) -> bool:
     """Whether a source with these topics, or with this pattern for whole names, reads this topic. Raises PatternError."""
     return _compiled(pattern).fullmatch(topic) is not None if pattern else topic in topics
+
+
+def names(spec: GroupSpec, shard: ShardId) -> bool:
+    """Whether the source names this shard's topic. An invalid pattern names all: a look at the source refuses it."""
+    topic, partition = split(shard)
+    if isinstance(spec.source, KinesisSource):
+        return topic == spec.source.name
+    try:
+        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
+    except PatternError:
+        return True
 
 
 def check(pattern: str) -> None:

@@ -44,7 +44,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     return GroupView(
         group_epoch=state.record.group_epoch,
         revision=state.record.revision,
-        shards=shard_views(state, now, state.order),
+        shards=shard_views(state, now, _of_the_group(state)),
         consumers=_consumers(state, now),
         source_reachable=clocks.source_reachable,
         source_error=clocks.source_error,
@@ -72,6 +72,12 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
             if not record.present and not record.has_ended(record.incarnation)
         ),
     )
+
+
+def _of_the_group(state: State) -> Sequence[ShardId]:
+    """All shards, in order, without those that are kept only until nobody reads them any more."""
+    unnamed = state.clocks.unnamed
+    return [shard for shard in state.order if shard not in unnamed] if unnamed else state.order
 
 
 def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[ShardView, ...]:
@@ -168,7 +174,11 @@ def _withheld(state: State) -> tuple[Condition, ...]:
             )
         )
     # Nobody can say where to read on in a shard that the source does not have.
-    lost = [shard for shard in grants.lost_checkpoints(state) if shard in state.infos or not state.infos]
+    lost = [
+        shard
+        for shard in grants.lost_checkpoints(state)
+        if shard in state.infos or (not state.infos and shard not in state.clocks.unnamed)
+    ]
     if lost:
         found.append(
             Condition(
