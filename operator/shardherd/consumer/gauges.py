@@ -25,6 +25,9 @@ DISKS = "SHARDHERD_DISKS"
 EVERY = 5.0
 """Seconds between two measurements: Elasticsearch takes 30."""
 
+FIRST = 5.0
+"""Seconds that the first measurement may take: whoever waits for it has not joined its group meanwhile."""
+
 MOST_DISKS = MOST_GAUGES - 2
 
 OWN_TOTAL = 10_000
@@ -35,13 +38,20 @@ OwnGauge = Callable[[], float]
 
 
 class Gauges:
-    """The last measurement, which is never older than it takes to make one. The first is made at once."""
+    """The last measurement, which is never older than it takes to make one. The first is waited for, up to `first` seconds."""
 
-    def __init__(self, read: Callable[[], tuple[Gauge, ...]], every: float = EVERY) -> None:
+    def __init__(self, read: Callable[[], tuple[Gauge, ...]], every: float = EVERY, first: float = FIRST) -> None:
         self._read, self._every = read, every
-        self._last = read()
+        self._last: tuple[Gauge, ...] = ()
+        self._measured = threading.Event()
         self._stopped = threading.Event()
         threading.Thread(target=self._go_on, name="shardherd-gauges", daemon=True).start()
+        if not self._measured.wait(first):
+            log.warning(
+                "the first measurement has not ended within %g s: nothing is reported until it does. A disk is away, or the"
+                " application's gauge hangs: have it return at once what is known already",
+                first,
+            )
 
     def __call__(self) -> tuple[Gauge, ...]:
         return self._last
@@ -51,8 +61,10 @@ class Gauges:
         self._stopped.set()
 
     def _go_on(self) -> None:
-        while not self._stopped.wait(self._every):
+        while not self._stopped.is_set():
             self._last = self._read()
+            self._measured.set()
+            self._stopped.wait(self._every)
 
 
 class Measure:
@@ -112,7 +124,7 @@ class Measure:
             return
         try:
             value = float(self._own())
-        except Exception as error:  # noqa: BLE001 - the application's own code: whatever it raises, heartbeats go on
+        except BaseException as error:  # noqa: BLE001 - the application's own code: SystemExit would end the thread alone, unseen
             self._warn(f"the application's gauge failed, and is not reported: {type(error).__name__}: {error}")
             return
         if math.isnan(value) or value < 0:

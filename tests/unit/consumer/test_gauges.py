@@ -97,6 +97,19 @@ def test_what_its_own_gauge_may_not_say_is_said(
     assert [record.getMessage() for record in caplog.records] == [message]
 
 
+@pytest.mark.parametrize("error", [SystemExit("odd"), KeyboardInterrupt("odd"), GeneratorExit("odd")])
+def test_its_own_gauge_ends_no_thread_by_what_would_end_a_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    def own() -> float:
+        raise error
+
+    with caplog.at_level(logging.WARNING):
+        assert Measure([], own, tmp_path)() == ()
+    message = f"the application's gauge failed, and is not reported: {type(error).__name__}: odd"
+    assert [record.getMessage() for record in caplog.records] == [message]
+
+
 def test_the_disk_is_that_in_which_the_process_runs_unless_folders_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +169,33 @@ def test_a_measurement_that_hangs_keeps_nobody() -> None:
     try:
         assert hangs.wait(10)
         assert gauges() == (OWN,), "the last one is told on"
+    finally:
+        goes_on.set()
+        gauges.close()
+
+
+def test_a_first_measurement_that_hangs_is_waited_for_for_a_while_and_said_and_told_once_it_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    goes_on, measured_again = threading.Event(), threading.Event()
+
+    def read() -> tuple[Gauge, ...]:
+        if goes_on.is_set():
+            measured_again.set()
+        goes_on.wait(10)
+        return (OWN,)
+
+    with caplog.at_level(logging.WARNING):
+        gauges = Gauges(read, every=0.001, first=0.01)
+    try:
+        assert gauges() == ()
+        assert [record.getMessage() for record in caplog.records] == [
+            "the first measurement has not ended within 0.01 s: nothing is reported until it does. A disk is away, or the"
+            " application's gauge hangs: have it return at once what is known already"
+        ]
+        goes_on.set()
+        assert measured_again.wait(10)
+        assert gauges() == (OWN,)
     finally:
         goes_on.set()
         gauges.close()
