@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
 from shardherd.source.security.environment import KafkaAccess
-from shardherd.worker.dead_letters import KafkaDeadLetters
+from shardherd.worker.dead_letters import DeadLetterError, KafkaDeadLetters
 from shardherd.worker.records import Record
 from tests.harness.kafka import KafkaLab
 
@@ -39,9 +38,22 @@ def test_a_dead_letter_is_the_record_with_where_it_came_from_and_why_in_its_head
     )
 
 
+def test_what_is_null_in_a_record_is_null_in_its_dead_letter(kafka: KafkaLab) -> None:
+    topic = kafka.create(1)
+    letters = KafkaDeadLetters(topic, KafkaAccess(kafka.trio.bootstrap(), Security(), None))
+    letters.bury(ShardId("clicks/3"), Record(7, None, None, 1000, (("own", None),)), "it failed", 5)
+    letters.close()
+
+    consumer = KafkaConsumer(bootstrap_servers=kafka.trio.bootstrap(), auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, 0)])
+    found = next(consumer)
+    consumer.close()
+    assert (found.key, found.value, found.headers[0]) == (None, None, ("own", None))
+
+
 def test_a_record_that_no_broker_takes_is_not_buried(kafka: KafkaLab) -> None:
     topic = kafka.create(1, max_message_bytes="1000")
     letters = KafkaDeadLetters(topic, KafkaAccess(kafka.trio.bootstrap(), Security(), None))
-    with pytest.raises(KafkaError):
+    with pytest.raises(DeadLetterError, match="MessageSizeTooLargeError"):
         letters.bury(ShardId("clicks/3"), Record(7, None, b"x" * 5000, 1000, ()), "it failed", 1)
     letters.close()

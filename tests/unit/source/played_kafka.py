@@ -164,14 +164,7 @@ class PlayedKafka:
 
     def _answer(self, node: int, body: bytes) -> bytes | None:
         key, version, correlation = struct.unpack_from(">hhi", body)
-        answers: dict[int, tuple[Any, Callable[[int, Any], Any]]] = {
-            1: (FetchRequest, self._fetch),
-            2: (ListOffsetsRequest, self._end_offsets),
-            3: (MetadataRequest, self._metadata),
-            18: (ApiVersionsRequest, self._versions),
-            23: (OffsetForLeaderEpochRequest, self._epoch_ends),
-        }
-        kind, respond = answers[key]
+        kind, respond, _ = self.answers()[key]
         stream = io.BytesIO(body)
         RequestHeader.decode(stream, flexible=kind.flexible_version_q(version))
         request = kind.decode(memoryview(body)[stream.tell() :], version=version)
@@ -184,11 +177,20 @@ class PlayedKafka:
         encoded: bytes = response.encode(framed=True, header=True)
         return encoded
 
+    def answers(self) -> dict[int, tuple[Any, Callable[[int, Any], Any], tuple[int, int]]]:
+        """By the number of each request that is answered: what it is, by whom, and its versions."""
+        return {
+            1: (FetchRequest, self._fetch, (4, 13)),
+            2: (ListOffsetsRequest, self._end_offsets, (1, 7)),
+            3: (MetadataRequest, self._metadata, (1, 12)),
+            18: (ApiVersionsRequest, self._versions, (0, 3)),
+            23: (OffsetForLeaderEpochRequest, self._epoch_ends, (2, 4)),
+        }
+
     def _versions(self, _node: int, _request: Any) -> Any:
-        spans = {1: (4, 13), 2: (1, 7), 3: (1, 12), 18: (0, 3), 23: (2, 4)}
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=least, max_version=most)
-            for key, (least, most) in spans.items()
+            for key, (_, _, (least, most)) in self.answers().items()
         ]
         return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
 

@@ -24,7 +24,7 @@ PACKAGE = Path(shardherd.__file__).parent
 OURS = PACKAGE / "source" / "kafka_python" / "private.py"
 LOCKS = (PACKAGE.parents[1] / "requirements").glob("*.lock")
 
-PUBLIC = {"SaslMechanism", "AbstractTokenProvider", "FetchRequest", "RequestHeader", "KafkaConnectionError"}
+PUBLIC = {"SaslMechanism", "AbstractTokenProvider", "FetchRequest", "RequestHeader", "KafkaConnectionError", "Serializer"}
 """Classes of kafka-python that are made to be subclassed, or of which a subclass only says what is public."""
 
 
