@@ -19,7 +19,6 @@ from shardherd.worker.records import Record
 TIMEOUT = 30.0
 """Seconds within which Kafka has to say that a record is durable; then it is tried again."""
 
-
 LARGEST = 1 << 30
 """Bytes of a record that may be sent: as many as an answer may have with which it was read. What brokers take they say."""
 
@@ -56,7 +55,8 @@ class KafkaDeadLetters:
             sent.get(timeout=TIMEOUT)
         except errors.KafkaError as error:
             raise DeadLetterError(
-                f"topic {self._topic!r} of dead_letters does not take {record.name} of shard {shard}: {error}{_remedy(error)}"
+                f"{record.name} of shard {shard} cannot be written to topic {self._topic!r} of dead_letters: {error}"
+                f"{_remedy(error)}"
             ) from error
 
     def close(self) -> None:
@@ -71,6 +71,8 @@ class KafkaDeadLetters:
                 self._producer = KafkaProducer(
                     bootstrap_servers=self._access.bootstrap_servers.split(","),
                     acks="all",
+                    # An idempotent one sends nothing any more, of any shard, once brokers have refused one record.
+                    enable_idempotence=False,
                     max_request_size=LARGEST,
                     value_serializer=_Nulls(),
                     **of_files(self._access.security)(),

@@ -122,7 +122,20 @@ def test_whatever_its_reason_is_a_dead_letter_can_be_sent(reason: str, arrives: 
     ids=["too large", "without a key", "not allowed"],
 )
 def test_a_record_that_brokers_refuse_is_named_with_what_to_do(code: int, remedy: str) -> None:
-    said = f"topic 'clicks' of dead_letters does not take record 7 of shard orders/3: .*; {remedy}"
+    said = f"record 7 of shard orders/3 cannot be written to topic 'clicks' of dead_letters: .*; {remedy}"
     with TakingKafka(code) as kafka, pytest.raises(DeadLetterError, match=said):
         bury(kafka, record(headers=(("a", None),)))
     assert kafka.taken == []
+
+
+def test_a_record_that_brokers_refuse_keeps_no_other_from_being_sent() -> None:
+    with TakingKafka() as kafka:
+        letters = KafkaDeadLetters(TOPIC, KafkaAccess(kafka.bootstrap, Security(), None))
+        for code in (TOO_LARGE, INVALID_RECORD):
+            kafka.code = code
+            with pytest.raises(DeadLetterError):
+                letters.bury(SHARD, record(), "it failed", 5)
+        kafka.code = 0
+        letters.bury(SHARD, record(), "it failed", 5)
+        letters.close()
+    assert kafka.taken == [(b"key", b"value", told())]
