@@ -15,7 +15,7 @@ from shardherd.core.model.security import Security
 from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, LEAST_MEMORY
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
 from shardherd.source.kafka.selection import Selection
-from shardherd.source.reading.start_positions import RangeBound, by_offset, by_time, shards_of
+from shardherd.source.reading.start_positions import RangeBound, by_offset, by_time, shards_of, whole_number
 from shardherd.source.security import kafka_settings
 from shardherd.source.values.value_format import ValueFormat, from_options
 from shardherd.spark.flow import Limits
@@ -110,6 +110,8 @@ def value_format(options: Mapping[str, str]) -> ValueFormat:
     """How values are read. Raises OptionError."""
     try:
         return from_options(options)
+    except RecursionError as error:
+        raise OptionError("option valueSchema is nested too deep: take a schema of fewer levels") from error
     except ValueError as error:
         raise OptionError(str(error)) from error
 
@@ -165,9 +167,10 @@ def _check_modes(given: Mapping[str, str], mode: Mode) -> None:
 def _cell(text: str) -> tuple[int, int]:
     """A cell, and which start of its query reads it."""
     number, _, start = text.partition("/")
-    if not number.isdecimal() or not start.isdecimal():
-        raise OptionError(f"option cell is set by cell.read() of shardherd.spark.run_cells, not {text!r}: read by that")
-    return int(number), int(start)
+    found = whole_number(number), whole_number(start)
+    if found[0] is None or found[1] is None:
+        raise OptionError(f"option cell is set by cell.read() of shardherd.spark.run_cells, not {text[:80]!r}: read by that")
+    return found[0], found[1]
 
 
 def _topics(name: str, text: str) -> tuple[str, ...]:
@@ -184,8 +187,11 @@ def _selection(given: Mapping[str, str]) -> Selection:
         pattern = given["subscribePattern"]
         try:
             re.compile(pattern)
-        except re.error as error:
-            raise OptionError(f"option subscribePattern {pattern!r} is not a regular expression: {error}") from error
+        except RecursionError as error:
+            wrong = f"option subscribePattern {pattern[:80]!r} is not a regular expression: nested too deep"
+            raise OptionError(wrong) from error
+        except (re.error, ValueError, OverflowError) as error:
+            raise OptionError(f"option subscribePattern {pattern[:80]!r} is not a regular expression: {error}") from error
         if not pattern:
             raise OptionError("option subscribePattern is empty: give a regular expression, .* for every topic")
         return Selection(pattern=pattern)
@@ -243,9 +249,12 @@ def whole(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or not int(text):
-        raise OptionError(f"option {name} must be a whole number above 0, not {text!r}")
-    return int(text)
+    if not text.strip().isdecimal() or not text.strip().strip("0"):
+        raise OptionError(f"option {name} must be a whole number above 0, not {text[:80]!r}")
+    found = whole_number(text)
+    if not found:
+        raise OptionError(f"option {name} must be a whole number above 0 that fits into 64 bits, not {text[:80]!r}")
+    return found
 
 
 def _fetch_bytes(given: Mapping[str, str]) -> int:
@@ -270,9 +279,10 @@ def _seconds(name: str, text: str) -> float:
 def duration(name: str, text: str) -> float:
     """Seconds. Raises OptionError."""
     found = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h)", text.strip().lower())
-    if found is None or not int(found[1]):
-        raise OptionError(f"option {name} must be a duration such as 30s or 15m, not {text!r}")
-    return int(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[found[2]]
+    number = None if found is None else whole_number(found[1])
+    if found is None or not number:
+        raise OptionError(f"option {name} must be a duration such as 30s or 15m, not {text[:80]!r}")
+    return number * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[found[2]]
 
 
 def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -73,6 +73,7 @@ def test_every_option_is_taken() -> None:
         ({"targetBatchSeconds": "2"}, "targetBatchSeconds has no meaning for Kinesis: remove it"),
         ({"startingOffsets": '{"orders": {"0": 1}}'}, "startingOffsets must be earliest or latest for Kinesis"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp must be milliseconds since 1970, not 'yesterday'"),
+        ({"startingTimestamp": "9" * 5000}, "startingTimestamp must be milliseconds since 1970, not '9999"),
         ({"startingTimestamp": "1", "startingOffsets": "latest"}, "say the same thing in two ways"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a whole number above 0, not '0'"),
         ({"kinesis.maxSpanPerTrigger": "0s"}, "kinesis.maxSpanPerTrigger must be a duration.*'0s'"),

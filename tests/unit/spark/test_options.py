@@ -13,6 +13,7 @@ from shardherd.spark.option_table import MEANINGLESS, OPTIONS, Mode
 from shardherd.spark.options import OptionError, Settings, read_options
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
+LONG, DEEP = "9" * 5000, '{"a":' * 5000
 ALONE = {"kafka.bootstrap.servers": "kafka:9092", "subscribe": "clicks"}
 
 
@@ -207,11 +208,36 @@ def test_a_query_on_aws_may_be_who_its_pod_is() -> None:
         ),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss must be true or false, not 'maybe'"),
         ({"subscribe": " , "}, "option subscribe must name topics, not ' , '"),
+        (
+            {"maxOffsetsPerTrigger": LONG},
+            "option maxOffsetsPerTrigger must be a whole number above 0 that fits into 64 bits, not",
+        ),
+        ({"maxOffsetsPerTrigger": str(2**63)}, "maxOffsetsPerTrigger must be .* fits into 64 bits, not '9223372036854775808'"),
+        ({"minPartitions": LONG}, "option minPartitions must be a whole number above 0 that fits into 64 bits"),
+        (
+            {"minOffsetsPerTrigger": "1", "maxTriggerDelay": f"{LONG}s"},
+            "option maxTriggerDelay must be a duration such as 30s or 15m",
+        ),
+        ({"startingTimestamp": LONG}, "option startingTimestamp must be a time in milliseconds since 1970, not '9999"),
+        (
+            {"startingOffsets": f'{{"clicks": {{"0": {2**63}}}}}'},
+            "option startingOffsets, topic 'clicks': '0': 9223372036854775808",
+        ),
+        ({"startingOffsets": f'{{"clicks": {{"{LONG}": 1}}}}'}, "option startingOffsets, topic 'clicks': '9999.*': 1 is wrong"),
+        ({"startingOffsets": DEEP}, r"option startingOffsets must be JSON such as .*: nested too deep"),
+        ({"startingOffsetsByTimestamp": DEEP}, r"option startingOffsetsByTimestamp must be JSON such as .*: nested too deep"),
+        ({"valueFormat": "avro", "valueSchema": DEEP}, "option valueSchema is nested too deep: take a schema of fewer levels"),
+        ({"valueFormat": "json", "valueSchema": DEEP}, "option valueSchema is nested too deep: take a schema of fewer levels"),
+        (
+            {"valueFormat": "json", "valueSchema": f"a {'array<' * 5000}int{'>' * 5000}"},
+            "option valueSchema is nested too deep: take a schema of fewer levels",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(options: dict[str, str], reason: str) -> None:
-    with pytest.raises((OptionError, RangeBoundError, KafkaSettingError), match=reason):
+    with pytest.raises((OptionError, RangeBoundError, KafkaSettingError), match=reason) as refusal:
         stream(**options)
+    assert len(str(refusal.value)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -221,6 +247,11 @@ def test_what_is_wrong_is_named_with_its_remedy(options: dict[str, str], reason:
         ({"assign": '{"clicks": ["0"]}'}, "option assign must list partitions"),
         ({"assign": '{"clicks": 0}'}, "option assign must list partitions"),
         ({"subscribePattern": "("}, "option subscribePattern '\\(' is not a regular expression"),
+        ({"subscribePattern": "(" * 5000}, "option subscribePattern '\\(+' is not a regular expression: nested too deep"),
+        ({"subscribePattern": f"a{{{LONG}}}"}, "option subscribePattern 'a{9+' is not a regular expression: "),
+        ({"subscribePattern": "a{99999999999}"}, r"'a\{99999999999\}' is not a regular expression: the repetition number"),
+        ({"assign": DEEP}, "option assign must be JSON such as .*: nested too deep"),
+        ({"assign": f'{{"clicks": [{2**31}]}}'}, r'option assign must list partitions, as in {"clicks": \[0, 1\]}'),
         ({"subscribePattern": ""}, r"option subscribePattern is empty: give a regular expression"),
         ({}, "what is to be read\\? give one of the options subscribe, subscribePattern and assign"),
     ],

@@ -11,9 +11,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from shardherd.core.model.messages import MAX_INTEGER
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
+
+MOST_PARTITIONS = 2**31
+"""Kafka counts partitions in 32 bits."""
 
 
 class RangeBoundError(ValueError):
@@ -72,6 +76,15 @@ class RangeBound:
             )
 
 
+def whole_number(text: str) -> int | None:
+    """0 or more, within 64 bits; None for any other text."""
+    digits = text.strip()
+    # Python refuses to read thousands of digits, and there is no need to.
+    if not digits.isdecimal() or len(digits) > len(str(MAX_INTEGER)) or int(digits) > MAX_INTEGER:
+        return None
+    return int(digits)
+
+
 def by_offset(option: str, text: str, *, forbidden: int | None = None) -> RangeBound:
     """`earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}`. `forbidden` is EARLIEST or LATEST if it makes no sense here."""
     names_of_bounds = {"earliest": EARLIEST, "latest": LATEST}
@@ -80,7 +93,7 @@ def by_offset(option: str, text: str, *, forbidden: int | None = None) -> RangeB
     if word is None and not text.lstrip().startswith("{"):
         allowed = " or ".join(name for name, value in names_of_bounds.items() if value != forbidden)
         raise RangeBoundError(
-            f'option {option} must be {allowed} or JSON such as {{"clicks": {{"0": 23, "1": 42}}}}, not {text!r}'
+            f'option {option} must be {allowed} or JSON such as {{"clicks": {{"0": 23, "1": 42}}}}, not {text[:80]!r}'
         )
     found = {} if word is not None else _per_shard(option, text, lowest=EARLIEST)
     if forbidden is not None and (word == forbidden or forbidden in found.values()):
@@ -91,9 +104,10 @@ def by_offset(option: str, text: str, *, forbidden: int | None = None) -> RangeB
 def by_time(option: str, text: str, *, everywhere: bool, unmatched_is_latest: bool) -> RangeBound:
     """Milliseconds since 1970, the same everywhere or `{"topic": {"0": 1700000000000}}`."""
     if everywhere:
-        if not text.strip().isdecimal():
-            raise RangeBoundError(f"option {option} must be a time in milliseconds since 1970, not {text!r}")
-        return RangeBound(option, int(text), unmatched_is_latest=unmatched_is_latest)
+        at = whole_number(text)
+        if at is None:
+            raise RangeBoundError(f"option {option} must be a time in milliseconds since 1970, not {text[:80]!r}")
+        return RangeBound(option, at, unmatched_is_latest=unmatched_is_latest)
     return RangeBound(option, times=_per_shard(option, text, lowest=0), unmatched_is_latest=unmatched_is_latest)
 
 
@@ -101,9 +115,13 @@ def shards_of(option: str, text: str) -> tuple[ShardId, ...]:
     """`{"topic": [0, 1]}` as shards."""
     found = _json(option, text, '{"clicks": [0, 1]}')
     lists = all(isinstance(listed, list) and listed for listed in found.values())
-    if not found or not lists or not all(type(each) is int and each >= 0 for listed in found.values() for each in listed):
-        raise RangeBoundError(f'option {option} must list partitions, as in {{"clicks": [0, 1]}}, not {text!r}')
+    if not found or not lists or not all(_is_partition(each) for listed in found.values() for each in listed):
+        raise RangeBoundError(f'option {option} must list partitions, as in {{"clicks": [0, 1]}}, not {text[:80]!r}')
     return tuple(sorted({ShardId(f"{topic}/{each}") for topic, listed in found.items() for each in listed}, key=shard_key))
+
+
+def _is_partition(value: object) -> bool:
+    return type(value) is int and 0 <= value < MOST_PARTITIONS
 
 
 def _per_shard(option: str, text: str, *, lowest: int) -> dict[ShardId, int]:
@@ -113,12 +131,13 @@ def _per_shard(option: str, text: str, *, lowest: int) -> dict[ShardId, int]:
         if not isinstance(each, dict):
             raise RangeBoundError(f"option {option}, topic {topic!r}: give an object of partitions, as in {example}")
         for partition, value in each.items():
-            number = type(value) is int and value >= lowest
-            if not partition.isdecimal() or not number:
+            number, known = whole_number(partition), type(value) is int and lowest <= value <= MAX_INTEGER
+            if not _is_partition(number) or not known:
                 raise RangeBoundError(
-                    f"option {option}, topic {topic!r}: {partition!r}: {value!r} is wrong; write it as in {example}"
+                    f"option {option}, topic {topic!r}: {partition[:80]!r}: {repr(value)[:80]} is wrong; write it as in"
+                    f" {example}"
                 )
-            found[ShardId(f"{topic}/{int(partition)}")] = value
+            found[ShardId(f"{topic}/{number}")] = value
     if not found:
         raise RangeBoundError(f"option {option} names no partition; write it as in {example}")
     return found
@@ -127,8 +146,10 @@ def _per_shard(option: str, text: str, *, lowest: int) -> dict[ShardId, int]:
 def _json(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
+    except RecursionError as error:
+        raise RangeBoundError(f"option {option} must be JSON such as {example}: nested too deep") from error
     except ValueError as error:
         raise RangeBoundError(f"option {option} must be JSON such as {example}: {error}") from error
     if not isinstance(found, dict):
-        raise RangeBoundError(f"option {option} must be a JSON object such as {example}, not {text!r}")
+        raise RangeBoundError(f"option {option} must be a JSON object such as {example}, not {text[:80]!r}")
     return found

@@ -16,6 +16,7 @@ from shardherd.source.kinesis.client import StreamAccess, keys_in
 from shardherd.source.kinesis.environment import STREAM as STREAM_VARIABLE
 from shardherd.source.kinesis.pacing import WHOLE, Pace, Share
 from shardherd.source.kinesis.shared_pacing import pace_of
+from shardherd.source.reading.start_positions import whole_number
 from shardherd.source.values.value_format import OPTIONS as VALUE_OPTIONS
 from shardherd.source.values.value_format import ValueFormat
 from shardherd.spark.flow import Limits
@@ -242,9 +243,10 @@ def _endpoint(text: str) -> str:
 def _start(given: Mapping[str, str], *, batch: bool) -> str | float:
     if "startingTimestamp" in given:
         text = given["startingTimestamp"].strip()
-        if not text.isdecimal():
-            raise OptionError(f"option startingTimestamp must be milliseconds since 1970, not {text!r}")
-        return int(text) / 1000
+        at = whole_number(text)
+        if at is None:
+            raise OptionError(f"option startingTimestamp must be milliseconds since 1970, not {text[:80]!r}")
+        return at / 1000
     start = given.get("startingOffsets", EARLIEST if batch else LATEST).strip().lower()
     if start not in (EARLIEST, LATEST) or (batch and start == LATEST):
         allowed = EARLIEST if batch else f"{EARLIEST} or {LATEST}"
