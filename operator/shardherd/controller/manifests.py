@@ -85,7 +85,17 @@ class Manifests:
     marked: bool = False
 
     def check(self, resource: Resource) -> None:
-        """Raises declared.InvalidGroupError for a group whose pods would have what is the operator's own."""
+        """Raises declared.InvalidGroupError for a group whose pods would have what is the operator's own, or cannot be made."""
+        try:
+            self._check(resource)
+        except (AttributeError, KeyError, TypeError) as error:
+            # The schema lets anything in as a template.
+            raise InvalidGroupError(
+                f"spec.application cannot be made into pods: {type(error).__name__} {error}; write its templates as"
+                " PodTemplateSpecs, whose containers are objects with names"
+            ) from error
+
+    def _check(self, resource: Resource) -> None:
         application = resource["spec"]["application"]
         if is_python(application) and names.DRIVER_CONTAINER in _containers(application.get("worker", {}).get("template", {})):
             raise InvalidGroupError(

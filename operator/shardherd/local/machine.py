@@ -84,10 +84,15 @@ def _program(application: Mapping[str, Any]) -> str:
 
 def _of_template(template: Mapping[str, Any], ours: str) -> Iterator[str]:
     """The fields of a pod's template that a plain process cannot have."""
-    spec = template.get("spec", {})
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        return
     yield from (f"spec.{name}" for name in spec if name not in _POD)
-    for container in spec.get("containers", ()):
-        if container["name"] != ours:
-            yield f"spec.containers[{container['name']}]"
+    containers = spec.get("containers")
+    for container in containers if isinstance(containers, list) else ():
+        if not isinstance(container, dict):
+            continue
+        if container.get("name") != ours:
+            yield f"spec.containers[{container.get('name')}]"
             continue
         yield from (f"spec.containers[{ours}].{name}" for name in container if name not in _CONTAINER)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shardherd.controller.declared import pod_inputs, template_hash, with_pod_inputs
+from shardherd.controller.declared import InvalidGroupError, pod_inputs, template_hash, with_pod_inputs
 from shardherd.controller.manifests import Manifests
 from tests.unit.controller.builders import MANIFESTS, resource
 from tests.unit.core.planning.builders import UID
@@ -387,6 +387,25 @@ class TestOverrides:
 def test_executors_may_have_an_account_of_their_own() -> None:
     made = environment(application={"executor": {"serviceAccountName": "without-rights"}})
     assert made["SHARDHERD_EXECUTOR_SERVICE_ACCOUNT"] == "without-rights"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": "a pod"},
+        {"metadata": {"labels": ["team"]}},
+        {"spec": {"containers": ["driver"]}},
+        {"spec": {"containers": 1}},
+        {"spec": {"containers": [{"name": ["driver"]}]}},
+        {"spec": {"containers": [{"name": "driver", "resources": ["1Gi"]}]}},
+    ],
+    ids=str,
+)
+def test_a_template_that_is_none_of_a_pod_is_refused_by_name(template: dict[str, Any]) -> None:
+    with pytest.raises(InvalidGroupError) as refusal:
+        MANIFESTS.check(resource(application={"driver": {"template": template}}))
+    assert str(refusal.value).startswith("spec.application cannot be made into pods: ")
+    assert str(refusal.value).endswith("; write its templates as PodTemplateSpecs, whose containers are objects with names")
 
 
 def test_an_unchanged_spec_gives_the_same_manifests() -> None:

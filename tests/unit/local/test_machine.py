@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from shardherd.local.machine import settled
 from shardherd.local.schema import admitted
 from tests.unit.local.manifests import group
@@ -45,6 +47,22 @@ def test_an_ordinary_group_is_told_of_its_image_and_its_executors() -> None:
         "spec.application.executor: there are no executors here; each driver runs the tasks itself, as local[1] with a heap of"
         " 1g (at most 1 x 1 cores were asked for, this machine has 4)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (None, []),
+        ("a pod", []),
+        ({"containers": None}, []),
+        ({"containers": ["driver"]}, []),
+        ({"containers": [{"image": "proxy"}], "nodeSelector": {}}, ["spec.nodeSelector", "spec.containers[None]"]),
+    ],
+)
+def test_of_a_template_that_is_none_of_a_pod_what_can_be_named_is(spec: object, named: list[str]) -> None:
+    """What is wrong with it the condition of the group says, as on a cluster."""
+    warnings = warnings_for(driver={"template": {"spec": spec}}, executor={"instances": 0})
+    assert warnings[1:] == [f"spec.application.driver.template.{each}: not kept by a process of this machine" for each in named]
 
 
 def test_every_field_that_is_not_kept_is_named() -> None:
