@@ -471,7 +471,7 @@ FIRST_CONSUMERS = _reason(
     meaning="the first consumers start: how many are needed is known once they have read for a while",
 )
 MEASURING = _reason("Measuring", (SCALING,), meaning="how many are needed is known once consumers have read for a while")
-KEEPING_UP = _reason("KeepingUp", (SCALING,), meaning="more are needed for what is written")
+KEEPING_UP = _reason("KeepingUp", (SCALING,), meaning="so many are needed for what is written")
 CATCHING_UP = _reason("CatchingUp", (SCALING,), meaning="more are needed to read the backlog within `lag.targetCatchupSeconds`")
 LOAD_FELL = _reason("LoadFell", (SCALING,), meaning="fewer were enough for a whole `stabilizationWindow`")
 PACE_UNKNOWN = _reason("PaceUnknown", (SCALING,), meaning="nobody ever had more to read than they could, so one fewer is tried")

@@ -96,10 +96,30 @@ class _Case:
             self.sizing.wishes if wishes is None else wishes,
         )
 
-    def stay(self, recommended: int | None = None, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
-        """As before, for the reason that it was decided for: no Event repeats what did not change."""
-        reason, message = _said(self.sizing)
+    def stay(self, recommended: int | None = None, wishes: tuple[tuple[float, int], ...] | None = None, why: str = "") -> Wish:
+        """As before, for the reason that it was decided for: no Event repeats what did not change.
+
+        `why` is what it follows from where that was no decision, or one of something else; empty while nothing is measured.
+        """
+        reason, message = self.said(recommended, why)
         return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
+
+    def said(self, asked: int | None, why: str) -> tuple[str, str]:
+        """The reason and the message of a number that stays, where so many are asked for."""
+        if self.sizing.said[0] in _REASONS:
+            return self.sizing.said
+        if not why:
+            return MEASURING, "How fast records are written and read is being measured."
+        if asked is not None and asked > self.goal >= self.high:
+            return self.limit
+        if asked is not None and asked < self.goal <= self.low:
+            return self.least
+        return KEEPING_UP, why
+
+    @property
+    def least(self) -> tuple[str, str]:
+        """Why there are no fewer."""
+        return MIN_REPLICAS, f"spec.scaling.minReplicas asks for {self.low}."
 
 
 def lag_of(view: GroupView) -> int | None:
@@ -119,7 +139,7 @@ def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int)
     if case.goal > case.high:
         return case.answer(case.high, *case.limit, case.goal, wishes=())
     if case.goal < case.low:
-        return case.answer(case.low, MIN_REPLICAS, f"spec.scaling.minReplicas asks for {case.low}.", wishes=())
+        return case.answer(case.low, *case.least, wishes=())
     if not view.counts_records:
         return _by_age(case, view)
     traffic = sizing.traffic
@@ -158,12 +178,6 @@ def _case(observation: Observation, sizing: Sizing, shards: int) -> _Case:
     return _Case(observation, sizing, goal, min(scaling.min_replicas, high), high, limit)
 
 
-def _said(sizing: Sizing) -> tuple[str, str]:
-    if sizing.said[0] in _REASONS:
-        return sizing.said
-    return MEASURING, "How fast records are written and read is being measured."
-
-
 def _first(case: _Case, view: GroupView) -> Wish:
     """No consumer runs: with the first record one has to."""
     lag, traffic = lag_of(view), case.sizing.traffic
@@ -183,7 +197,7 @@ def _judged(case: _Case, traffic: Traffic) -> bool:
 
 def _verdict(case: _Case, traffic: Traffic, trial: Trial) -> Wish:
     if not traffic.behind or traffic.consumed >= GAIN * trial.per_second or trial.replicas >= case.goal:
-        reason, message = _said(case.sizing)
+        reason, message = case.said(None, _inputs(case, traffic, case.goal))
         return case.answer(case.goal, reason, message)
     message = (
         f"{count(case.goal, 'consumer')} read {_rate(traffic.consumed)}, {trial.replicas} read {_rate(trial.per_second)}: "
@@ -197,7 +211,7 @@ def _out(case: _Case, traffic: Traffic, wanted: int, wishes: tuple[tuple[float, 
     scaling = case.observation.declared.scaling
     settled = _settled(case) and case.sizing.trial is None
     if case.goal >= case.high or not (settled or scaling.recommend_only):
-        return case.stay(wanted, wishes)
+        return case.stay(wanted, wishes, _inputs(case, traffic, wanted))
     step = min(wanted, case.goal + scaling.lag.max_step)
     reason = CATCHING_UP if traffic.behind else KEEPING_UP
     trial = Trial(case.goal, traffic.consumed) if traffic.behind else None
@@ -207,7 +221,7 @@ def _out(case: _Case, traffic: Traffic, wanted: int, wishes: tuple[tuple[float, 
 def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, int], ...]) -> Wish:
     most = max(number for _, number in wishes)
     if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
-        return case.stay(most, wishes)
+        return case.stay(most, wishes, _inputs(case, traffic, most))
     if traffic.consumer_rate.per_second is None:
         # One fewer. Whether one fewer still is enough, only measurements from now on can show.
         return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=())
@@ -228,18 +242,25 @@ def _by_age(case: _Case, view: GroupView) -> Wish:
     step = min(scaling.lag.max_step, math.ceil(case.goal * min(1.0, age / target - 1.0))) if late else 0
     wanted = case.goal + step if late else max(1, case.goal - (age <= CALM * target))
     wishes, whole = _remembered(case, wanted)
-    said = (
-        f"The oldest record that is not checkpointed is {age} s old, and spec.scaling.lag.targetCatchupSeconds is {target:g}:"
-        f" {count(wanted, 'consumer')} in place of {case.goal}. Records are not counted in this kind of source."
-    )
     if late:
+        said = _of_age(case, age, wanted)
         if case.goal >= case.high or not (_settled(case, EVALUATE) or scaling.recommend_only):
-            return case.stay(wanted, wishes)
+            return case.stay(wanted, wishes, said)
         return case.answer(wanted, CATCHING_UP, said, wishes=wishes)
     most = max(number for _, number in wishes)
+    said = _of_age(case, age, most)
     if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
-        return case.stay(most, wishes)
+        return case.stay(most, wishes, said)
     return case.answer(most, LOAD_FELL, said, wishes=())
+
+
+def _of_age(case: _Case, age: int, wanted: int) -> str:
+    target = case.observation.declared.scaling.lag.target_catchup
+    number = f"{count(wanted, 'consumer')} " + (f"in place of {case.goal}" if wanted != case.goal else "as before")
+    return (
+        f"The oldest record that is not checkpointed is {age} s old, and spec.scaling.lag.targetCatchupSeconds is {target:g}:"
+        f" {number}. Records are not counted in this kind of source."
+    )
 
 
 def _remembered(case: _Case, wanted: int) -> tuple[tuple[tuple[float, int], ...], bool]:

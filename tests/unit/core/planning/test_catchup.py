@@ -204,6 +204,43 @@ def test_as_many_as_are_needed_go_on() -> None:
     assert asked(seen(240, 240)) == stays(3, 3, (NOW, 3))
 
 
+class TestANumberThatTheLagDidNotChoose:
+    """It was set by a limit, kept by a pause, chosen in another mode, or stayed while nothing could be measured."""
+
+    rates = "{} records/s are written, {} records/s read, {}, one consumer reads 100 records/s: "
+    three = rates.format(240, 240, "0 records behind") + "3 consumers to keep up and to catch up within 300 s."
+
+    @pytest.mark.parametrize("reason", ["", "MinReplicas", "MaxReplicas", "ScaleInPaused", "FollowingShards", "SourceAway"])
+    def test_is_right_as_soon_as_it_is_measured(self, reason: str) -> None:
+        before = (reason, "of something else")
+        assert asked(seen(240, 240, over=SPAN - 1), said=before) == Wish(3, *MEASURING, 3)
+        assert asked(seen(240, 240), said=before) == Wish(3, "KeepingUp", self.three, 3, wishes=((NOW, 3),))
+
+    def test_is_what_a_limit_makes_it(self) -> None:
+        asks = asked(seen(240, 240), scaling=limits(max_replicas=3, min_replicas=3), said=("", ""))
+        assert (asks.reason, asks.message) == ("KeepingUp", self.three)
+        asks = asked(seen(900, 300), scaling=limits(max_replicas=3), said=("", ""))
+        assert (asks.reason, asks.message) == TOO_MANY
+        asks = asked(seen(100, 100), scaling=limits(min_replicas=3), said=("", ""))
+        assert (asks.reason, asks.message) == ("MinReplicas", "spec.scaling.minReplicas asks for 3.")
+
+    def test_is_not_what_a_limit_makes_it_that_is_not_reached(self) -> None:
+        assert asked(seen(100, 100), 4, scaling=limits(min_replicas=3), said=("", "")).reason == "KeepingUp"
+        assert asked(seen(900, 300), scaling=limits(max_replicas=4), said=("", ""), steady_since=None).reason == "KeepingUp"
+
+    def test_is_told_with_the_number_that_is_to_come(self) -> None:
+        more = self.rates.format(350, 350, "0 records behind") + "5 consumers to keep up and to catch up within 300 s."
+        asks = asked(seen(350, 350), said=("", ""), steady_since=None)
+        assert (asks.replicas, asks.recommended, asks.reason, asks.message) == (3, 5, "KeepingUp", more)
+        fewer = self.rates.format(100, 100, "0 records behind") + "2 consumers to keep up and to catch up within 300 s."
+        asks = asked(seen(100, 100), said=("", ""))
+        assert (asks.replicas, asks.recommended, asks.reason, asks.message) == (3, 2, "KeepingUp", fewer)
+
+    def test_is_told_with_the_rates_when_a_trial_ends(self) -> None:
+        asks = asked(seen(240, 240), trial=TRIAL, said=("MaxReplicas", "a limit"))
+        assert asks == Wish(3, "KeepingUp", self.three, 3)
+
+
 class TestMoreConsumers:
     def test_do_not_come_beyond_the_limit_and_nothing_new_is_said(self) -> None:
         assert asked(seen(900, 900), 10) == stays(10, 10, (NOW, 12), limit=TOO_MANY)

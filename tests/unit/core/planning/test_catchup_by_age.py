@@ -32,14 +32,14 @@ def asked(age: int | None, goal: int = 3, *, steady: float = 1000.0, high: int =
         lag=LagScaling(target_catchup=100.0, max_step=2),
     )
     looked = observation(declared=declared(scaling=scaling), stateful_set=OwnedSet(replicas=goal))
-    known = Sizing(goal=goal, said=SAID, steady_since=NOW - steady, **remembered)
+    known = Sizing(goal=goal, steady_since=NOW - steady, **{"said": SAID, **remembered})
     return wish(looked, picture(age), known, 12)
 
 
-def said(age: int, wanted: str, goal: int) -> str:
+def said(age: int, number: str) -> str:
     return (
         f"The oldest record that is not checkpointed is {age} s old, and spec.scaling.lag.targetCatchupSeconds is 100:"
-        f" {wanted} in place of {goal}. Records are not counted in this kind of source."
+        f" {number}. Records are not counted in this kind of source."
     )
 
 
@@ -53,7 +53,7 @@ def test_records_that_wait_too_long_ask_for_more_a_bounded_step_at_a_time(age: i
 
 
 def test_a_step_is_explained_with_the_age_and_the_limit() -> None:
-    assert asked(200).message == said(200, "5 consumers", 3)
+    assert asked(200).message == said(200, "5 consumers in place of 3")
 
 
 def test_a_step_is_watched_before_the_next_one() -> None:
@@ -81,6 +81,17 @@ def test_not_before_the_window_is_full_or_while_something_moves() -> None:
 
 def test_nothing_changes_while_no_age_is_known() -> None:
     assert asked(None, wishes=CALM) == Wish(3, *SAID, 3, wishes=CALM)
+    measuring = "How fast records are written and read is being measured."
+    assert asked(None, wishes=CALM, said=("", "")) == Wish(3, "Measuring", measuring, 3, wishes=CALM)
+
+
+@pytest.mark.parametrize(
+    ("age", "number", "steady"),
+    [(50, "3 consumers as before", 1000.0), (0, "2 consumers in place of 3", 1000.0), (200, "5 consumers in place of 3", 0.0)],
+)
+def test_a_number_that_something_else_chose_is_explained_with_the_age(age: int, number: str, steady: float) -> None:
+    found = asked(age, steady=steady, said=("MinReplicas", "a limit"))
+    assert (found.replicas, found.reason, found.message) == (3, "KeepingUp", said(age, number))
 
 
 def test_the_last_consumer_stays() -> None:

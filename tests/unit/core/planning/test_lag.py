@@ -195,6 +195,20 @@ def test_and_so_does_a_least_number_that_is_raised() -> None:
     assert group.decisions() == [(3, "MinReplicas")]
 
 
+def test_after_a_limit_has_moved_the_number_the_status_says_why_it_is_right() -> None:
+    group = Group(steadily(150), replicas=1).run(300)
+    group.scaling = replace(group.scaling, min_replicas=4, stabilization_window=86_400.0)
+    group.run(120)
+    assert (group.replicas, group.status["scaling"]["reason"]) == (4, "MinReplicas")
+
+    group.scaling = replace(group.scaling, min_replicas=1)
+    group.run(600)
+    scaling = group.status["scaling"]
+    assert (group.replicas, scaling["reason"], "are written" in scaling["message"]) == (4, "KeepingUp", True)
+    group.run(600)
+    assert group.status["scaling"] == scaling
+
+
 class TestScalingIn:
     def test_waits_until_less_was_needed_for_a_whole_window(self) -> None:
         group = Group(lambda time: 350 if time < 1200 else 100, stabilization_window=300).run(1200)
