@@ -12,6 +12,7 @@ from typing import Any
 from shardherd.consumer.settings_given import no_number
 from shardherd.core.model.nouns import ShardId
 from shardherd.worker.crew import is_async
+from shardherd.worker.makers import arguments_needed, first_missing
 from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.output import Output, TransactionalOutput
 
@@ -33,9 +34,27 @@ def check(cls: Any) -> None:
             raise OutputsError(f"{method.__name__} of {cls.__name__} must be a function, not a coroutine")
     if cls.guarantee == EXACTLY_ONCE and cls.when_full == DROP:
         raise OutputsError(f"guarantee of {cls.__name__} is {EXACTLY_ONCE!r}, which drops nothing: set when_full to {WAIT!r}")
+    # They wait for their outputs: nothing would await what a function returns.
+    for name in ("initialize", "shutdown"):
+        if not is_async(getattr(cls, name)):
+            raise OutputsError(f"{name} of {cls.__name__} must be a coroutine, as that of Outputs is: write `async def {name}`")
     for output in cls.outputs:
+        _check_maker(output, cls.__name__)
         if isinstance(output, type):
             check_output(output, cls.guarantee)
+
+
+def _check_maker(output: Any, name: str) -> None:
+    """Whether this can make an output of Outputs of this name. Raises OutputsError."""
+    if not callable(output):
+        remedy = f": name its class, {type(output).__name__}, as each shard has outputs of its own" if _is_one(output) else ""
+        raise OutputsError(f"outputs of {name} must be classes of Output, or functions that make one, not {output!r}{remedy}")
+    if needed := arguments_needed(output):
+        what = getattr(output, "__name__", repr(output))
+        raise OutputsError(
+            f"outputs of {name} are made without arguments, and {what} needs {needed}: name a function that knows them, such as"
+            f" `lambda: {what}({needed})`"
+        )
 
 
 def _wrong(cls: Any) -> Iterator[tuple[str, str]]:
@@ -92,6 +111,8 @@ def check_output_of_kinesis(output: type, name: str, shard: ShardId) -> None:
 
 def check_output(output: type, guarantee: str, *, in_order: bool = True) -> None:
     """Whether an output can give what is asked for, with the option `in_order`. Raises OutputsError."""
+    if missing := first_missing(output, _OUTPUT):
+        raise OutputsError(f"output {output.__name__} has no {missing}: derive it from Output")
     if guarantee == EXACTLY_ONCE and not issubclass(output, TransactionalOutput):
         raise OutputsError(
             f"guarantee is {EXACTLY_ONCE!r}, and output {output.__name__} cannot give it, as it keeps no position with its"
@@ -107,6 +128,13 @@ def check_output(output: type, guarantee: str, *, in_order: bool = True) -> None
             f"output {output.__name__} is a TransactionalOutput, and guarantee is {guarantee!r}: set it to {EXACTLY_ONCE!r}, or"
             " give the output a `write`"
         )
+
+
+_OUTPUT = ("open", "write", "close")
+
+
+def _is_one(output: Any) -> bool:
+    return not first_missing(output, _OUTPUT)
 
 
 def _only_with_positions(output: type) -> bool:

@@ -18,6 +18,7 @@ from shardherd.core.model.errors import ConsumerStoppedError, InvalidRequestErro
 from shardherd.source.security.environment import VariableError, json_object
 from shardherd.telemetry import logs
 from shardherd.worker.listener import METHODS, AnyListener
+from shardherd.worker.makers import arguments_needed, first_missing
 from shardherd.worker.options import Options, WorkerOptionError
 from shardherd.worker.worker import READING_ERRORS, Worker
 
@@ -79,9 +80,14 @@ def listener_in(environment: Mapping[str, str]) -> AnyListener | None:
     name = environment.get(LISTENER, "")
     if not name:
         return None
-    made: Any = find(name, "a listener")()
-    if missing := [each for each in METHODS if not callable(getattr(made, each, None))]:
-        raise WorkerOptionError(f"{LISTENER} must name a Listener, and {name} has no {missing[0]}: derive it from Listener")
+    make = find(name, "a listener")
+    if needed := arguments_needed(make):
+        raise WorkerOptionError(
+            f"{LISTENER} names {name}, which is called without arguments, and needs {needed}: give defaults"
+        )
+    made: Any = make()
+    if missing := first_missing(made, METHODS):
+        raise WorkerOptionError(f"{LISTENER} must name a Listener, and {name} has no {missing}: derive it from Listener")
     listener: AnyListener = made
     return listener
 

@@ -14,6 +14,7 @@ from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Call, Crew
 from shardherd.worker.dead_letters import DeadLetters
 from shardherd.worker.listener import AnyListener
+from shardherd.worker.makers import check_processor
 from shardherd.worker.options import HOLD, Options, WorkerOptionError
 from shardherd.worker.processor import AnyProcessor
 from shardherd.worker.queueing import Lent, QueueingProcessor
@@ -53,7 +54,9 @@ class Surroundings:
         self.telling: set[asyncio.Task[None]] = set()
 
     def lend(self, processor: AnyProcessor, shard: ShardInHand) -> None:
-        """Give a processor with a queue what it needs of the worker. Raises WorkerOptionError if it cannot have this shard."""
+        """Give a processor with a queue what it needs of the worker. Raises WorkerOptionError if it cannot have this shard, or
+        is no processor."""
+        check_processor(processor, self.factory)
         if isinstance(processor, asynchronous.AsyncOperator):
             # Again: it may have set attributes of its own when it was made.
             asynchronous.check(processor, type(processor).__name__)

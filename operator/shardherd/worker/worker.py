@@ -35,6 +35,7 @@ from shardherd.worker.ending import end_adrift
 from shardherd.worker.fetching import Fetcher, InThreads, KafkaFetcher, brokers_of
 from shardherd.worker.holding import Holding, UnreadableError
 from shardherd.worker.listener import AnyListener
+from shardherd.worker.makers import check_factory, check_listener
 from shardherd.worker.metrics import Picture, WorkerMetrics
 from shardherd.worker.options import Options, WorkerOptionError
 from shardherd.worker.place import Place, place
@@ -265,6 +266,8 @@ class Worker:
         listener: AnyListener | None = None,
         **where: Any,
     ) -> None:
+        check_factory(factory)
+        check_listener(listener)
         self._factory = factory
         self._options = options or Options()
         self._place: Place = place(os.environ if environment is None else environment, **where)

@@ -763,6 +763,15 @@ class Keeping(TransactionalOutput):
     pass
 
 
+class Told(Plain):
+    def __init__(self, url: str, *, user: str, size: int = 1) -> None:
+        pass
+
+
+def at_once(self: Outputs, what: Any) -> None:
+    pass
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
@@ -783,6 +792,15 @@ class Keeping(TransactionalOutput):
             {"outputs": Plain},
             r"outputs of Wrong must be a tuple of classes of Output, also of one alone, as in \(Warehouse,\), not",
         ),
+        (
+            {"outputs": (Plain(),)},
+            "must be classes of Output, or functions that make one, not .*: name its class, Plain, as each",
+        ),
+        ({"outputs": (Plain, 7)}, "outputs of Wrong must be classes of Output, or functions that make one, not 7$"),
+        ({"outputs": (Told,)}, r"and Told needs url, user: name a function .*, such as `lambda: Told\(url, user\)`"),
+        ({"outputs": (dict,)}, "output dict has no open: derive it from Output"),
+        ({"initialize": at_once}, "initialize of Wrong must be a coroutine, as that of Outputs is: write `async def"),
+        ({"shutdown": at_once}, "shutdown of Wrong must be a coroutine, as that of Outputs is: write `async def"),
         ({"outputs": "Plain"}, "outputs of Wrong must be a tuple of classes of Output, also .*, not 'Plain'"),
     ],
 )
@@ -805,6 +823,7 @@ def test_a_coroutine_cannot_select() -> None:
         ((), {}, "Drawn has no outputs: name at least one class in `outputs`"),
         ((output(Place()), output(Place())), {}, "outputs need names of their own, not place, place"),
         ((lambda: Plain(),), {"guarantee": "exactly-once"}, "output Plain cannot give it"),
+        ((lambda: 7,), {}, "output int has no open: derive it from Output"),
         ((output(Place()),), {"when_full": "drop"}, "takes max_pending of 2 or more, not 1"),
     ],
 )

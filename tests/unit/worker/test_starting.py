@@ -28,6 +28,10 @@ class Clicks(Processor):
     def process(self, records, checkpoint):
         pass
 
+class Needs(Told):
+    def __init__(self, url):
+        pass
+
 class Inside:
     class Deep(Clicks):
         pass
@@ -113,6 +117,16 @@ def test_what_makes_no_sense_on_the_command_line_is_refused(
             "Clicks",
             {"WORKER_LISTENER": "clicks_program:Clicks"},
             "SHARDHERD_WORKER_LISTENER must name a Listener, and clicks_program:Clicks has no on_assigned: derive it from",
+        ),
+        (
+            "Clicks",
+            {"WORKER_LISTENER": "clicks_program:Needs"},
+            "SHARDHERD_WORKER_LISTENER names clicks_program:Needs, which is called without arguments, and needs url: give",
+        ),
+        (
+            "Needs",
+            {"KAFKA_BOOTSTRAP_SERVERS": "k:1"},
+            "without arguments, and Needs needs url: give a function that knows them",
         ),
         ("Clicks", {"WORKER_LISTENER": "Told"}, "a listener is named as module:Class, not 'Told'"),
         ("Clicks", {"WORKER_KAFKA": "acks=all"}, "shardherd: SHARDHERD_WORKER_KAFKA must be a JSON object: Expecting value"),

@@ -1,0 +1,87 @@
+"""What a program gives a worker to make processors and outputs of, and its listener: whether it can be what it is given for.
+
+Called before anything of it is, by `worker` and `guarantees`; and by `surroundings` with each processor that was made. What
+would only be noticed with each try again is refused here, once. Decides nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardherd.worker.listener import METHODS
+from shardherd.worker.options import WorkerOptionError
+
+_PROCESSOR = ("initialize", "process", "shutdown")
+
+
+def check_factory(factory: Any) -> None:
+    """Whether this can make processors. Raises WorkerOptionError."""
+    expected = "factory must be a class of processors, or a function that makes one"
+    if not callable(factory):
+        remedy = f": give the class, {type(factory).__name__}, as each shard has one of its own" if _is_one(factory) else ""
+        raise WorkerOptionError(f"{expected}, not {factory!r}{remedy}")
+    if needed := arguments_needed(factory):
+        raise WorkerOptionError(
+            f"{expected}, without arguments, and {_named(factory)} needs {needed}: {_lambda(factory, needed)}"
+        )
+    if isinstance(factory, type) and (missing := first_missing(factory, _PROCESSOR)):
+        raise WorkerOptionError(
+            f"{expected}, and {factory.__name__} has no {missing}: derive it from Processor, or another one"
+        )
+
+
+def check_processor(processor: Any, factory: Any) -> None:
+    """Whether this, which was made, is a processor. Raises WorkerOptionError."""
+    if isinstance(processor, type):
+        raise WorkerOptionError(
+            f"{_named(factory)} must make a processor, not return the class {processor.__name__}: call that there"
+        )
+    if missing := first_missing(processor, _PROCESSOR):
+        raise WorkerOptionError(
+            f"{_named(factory)} must make a processor, and {processor!r} has no {missing}: derive its class from Processor, or"
+            " another one, and return one of it"
+        )
+
+
+def check_listener(listener: Any) -> None:
+    """Whether this can be told of shards; None is nobody. Raises WorkerOptionError."""
+    if listener is None:
+        return
+    if isinstance(listener, type):
+        raise WorkerOptionError(
+            f"listener must be an object, not the class {listener.__name__}: give one of it, {listener.__name__}()"
+        )
+    if missing := first_missing(listener, METHODS):
+        raise WorkerOptionError(
+            f"listener must be a Listener, and {listener!r} has no {missing}: derive its class from Listener"
+        )
+
+
+def arguments_needed(make: Callable[..., Any]) -> str:
+    """The arguments without which this cannot be called, as far as that can be known; empty for none."""
+    try:
+        # Not what a decorator has hidden: it may give the arguments itself.
+        parameters = inspect.signature(make, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return ", ".join(each.name for each in parameters if each.default is each.empty and each.kind not in given)
+
+
+def first_missing(what: Any, methods: Sequence[str]) -> str:
+    """The first of these methods that this has not; empty if it has all."""
+    return next((each for each in methods if not callable(getattr(what, each, None))), "")
+
+
+def _is_one(factory: Any) -> bool:
+    return not first_missing(factory, _PROCESSOR)
+
+
+def _named(factory: Any) -> str:
+    return getattr(factory, "__qualname__", "") or repr(factory)
+
+
+def _lambda(factory: Any, needed: str) -> str:
+    return f"give a function that knows them, such as `lambda: {getattr(factory, '__name__', 'make')}({needed})`"
