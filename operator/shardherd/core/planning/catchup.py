@@ -82,9 +82,15 @@ class _Case:
         ceiling: Ceiling | None = None,
         wishes: tuple[tuple[float, int], ...] | None = None,
     ) -> Wish:
-        """A wish within the limits. What is not given stays as it was, but a trial ends."""
+        """A wish within the limits. What is not given stays as it was, but a trial ends.
+
+        While the same number is only recommended again and again, what was said of it stands, however rates vary. But it is told
+        that fewer were enough for a whole window.
+        """
         within = min(max(replicas, self.low), self.high)
         asked = recommended if recommended is not None else replicas
+        if self._recommends and reason in (self.sizing.said[0], KEEPING_UP, CATCHING_UP) and self._stands(asked):
+            reason, message = self.sizing.said
         return Wish(
             within,
             reason,
@@ -106,7 +112,7 @@ class _Case:
 
     def said(self, asked: int | None, why: str) -> tuple[str, str]:
         """The reason and the message of a number that stays, where so many are asked for."""
-        if self.sizing.said[0] in _REASONS:
+        if self._stands(self.goal if asked is None else asked):
             return self.sizing.said
         if not why:
             return MEASURING, "How fast records are written and read is being measured."
@@ -115,6 +121,20 @@ class _Case:
         if asked is not None and asked < self.goal <= self.low:
             return self.least
         return KEEPING_UP, why
+
+    def followed(self, wishes: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
+        """What is left of the wishes with a decision: none if it is followed, all if it is only recommended."""
+        return wishes if self._recommends else ()
+
+    @property
+    def _recommends(self) -> bool:
+        return self.observation.declared.scaling.recommend_only
+
+    def _stands(self, asked: int) -> bool:
+        """Whether what was said last is about this number, or about the one that stays where no number is only recommended."""
+        about = self.goal if self.sizing.recommended is None else self.sizing.recommended
+        number = min(max(asked, self.low), self.high) if self._recommends else self.goal
+        return self.sizing.said[0] in _REASONS and about == number
 
     @property
     def least(self) -> tuple[str, str]:
@@ -174,7 +194,7 @@ def _case(observation: Observation, sizing: Sizing, shards: int) -> _Case:
     if ceiling is not None and observation.wall < ceiling.until and ceiling.replicas < high:
         high = ceiling.replicas
         limit = (NO_GAIN, f"The lag asks for more consumers, but more than {high} did not read more when it was tried.")
-    goal = observation.replicas if observation.declared.scaling.recommend_only or sizing.goal is None else sizing.goal
+    goal = observation.replicas if scaling.recommend_only or sizing.goal is None else sizing.goal
     return _Case(observation, sizing, goal, min(scaling.min_replicas, high), high, limit)
 
 
@@ -224,7 +244,7 @@ def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, i
         return case.stay(most, wishes, _inputs(case, traffic, most))
     if traffic.consumer_rate.per_second is None:
         # One fewer. Whether one fewer still is enough, only measurements from now on can show.
-        return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=())
+        return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=case.followed(wishes))
     step = max(most, case.goal - case.observation.declared.scaling.lag.max_step)
     return case.answer(step, LOAD_FELL, _inputs(case, traffic, most), most, wishes=wishes)
 
@@ -251,7 +271,7 @@ def _by_age(case: _Case, view: GroupView) -> Wish:
     said = _of_age(case, age, most)
     if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
         return case.stay(most, wishes, said)
-    return case.answer(most, LOAD_FELL, said, wishes=())
+    return case.answer(most, LOAD_FELL, said, wishes=case.followed(wishes))
 
 
 def _of_age(case: _Case, age: int, wanted: int) -> str:

@@ -200,13 +200,14 @@ class Sizing:
     """What choosing the number of consumers remembers; times are monotonic seconds.
 
     `goal` is what was chosen last, None after a start, and `said` the reason and the message of it; goal, trial, ceiling and
-    the rate of one consumer come back from the status then. `wishes` are the numbers of the last stabilisation window that the
-    lag asked for, with their times. `steady_since`: since when as many consumers as chosen are ready and no shard moves.
-    `idle_since`: since when all is read.
+    the rate of one consumer come back from the status then. With `recommendOnly` what is said is about the number that was
+    `recommended`. `wishes` are the numbers of the last stabilisation window that the lag asked for, with their times.
+    `steady_since`: since when as many consumers as chosen are ready and no shard moves. `idle_since`: since when all is read.
     """
 
     goal: int | None = None
     said: tuple[str, str] = ("", "")
+    recommended: int | None = None
     trial: Trial | None = None
     ceiling: Ceiling | None = None
     wishes: tuple[tuple[float, int], ...] = ()

@@ -77,7 +77,10 @@ def decide(observation: Observation) -> Decision:
     wish = _idle(observation, view, sizing) or _by_mode(observation, view, sizing)
     decision = Decision(wish.replicas, wish.reason, wish.message, wish.recommended, limit=wish.limit)
     if declared.scaling.recommend_only:
-        return _remembered(_only_recommended(observation, decision), replace(sizing, trial=None, wishes=wish.wishes))
+        sizing = replace(sizing, trial=None, wishes=wish.wishes)
+        kept = _only_recommended(observation, decision)
+        # What is said of the number that stays says nothing of the one that is recommended.
+        return replace(kept, sizing=replace(sizing, goal=kept.desired, said=_said(decision), recommended=wish.recommended))
     followed = _unless_paused(observation, decision, sizing)
     if followed is decision:
         # A decision that is not followed has taught nothing.
@@ -211,4 +214,8 @@ def _unless_paused(observation: Observation, decision: Decision, sizing: Sizing)
 
 
 def _remembered(decision: Decision, sizing: Sizing) -> Decision:
-    return replace(decision, sizing=replace(sizing, goal=decision.desired, said=(decision.reason, decision.message)))
+    return replace(decision, sizing=replace(sizing, goal=decision.desired, said=_said(decision), recommended=None))
+
+
+def _said(decision: Decision) -> tuple[str, str]:
+    return decision.reason, decision.message

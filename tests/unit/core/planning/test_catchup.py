@@ -204,6 +204,48 @@ def test_as_many_as_are_needed_go_on() -> None:
     assert asked(seen(240, 240)) == stays(3, 3, (NOW, 3))
 
 
+class TestANumberThatIsOnlyRecommended:
+    advice = limits(recommend_only=True)
+    whole = (NOW - WINDOW + INTERVAL, 2)
+
+    def again(self, traffic: Traffic, **remembered: Any) -> Wish:
+        return asked(traffic, scaling=self.advice, **remembered)
+
+    def test_keeps_what_led_to_it(self) -> None:
+        found = self.again(seen(consumer_rate=None), wishes=(self.whole,))
+        assert (found.recommended, found.reason, found.wishes) == (2, "PaceUnknown", (self.whole, (NOW, 2)))
+
+    @pytest.mark.parametrize(
+        ("traffic", "number"), [(seen(350, 350), 5), (seen(350, 350, 10_000), 5), (seen(250, 250), 4), (seen(90, 90), 2)]
+    )
+    def test_is_explained_as_before_while_it_stays_however_the_rates_vary(self, traffic: Traffic, number: int) -> None:
+        found = self.again(traffic, said=("KeepingUp", "said before"), recommended=number)
+        assert (found.recommended, found.reason, found.message) == (number, "KeepingUp", "said before")
+
+    @pytest.mark.parametrize("steady_since", [NOW - 1000.0, None])
+    def test_is_explained_anew_once_fewer_were_enough_for_a_whole_window(self, steady_since: float | None) -> None:
+        remembered = {"said": ("KeepingUp", "said before"), "recommended": 2, "wishes": (self.whole,)}
+        found = self.again(seen(lag=1), **remembered, steady_since=steady_since)
+        assert (found.recommended, found.reason) == (2, "KeepingUp" if steady_since is None else "LoadFell")
+        found = self.again(seen(lag=1), **{**remembered, "said": ("LoadFell", "said before")}, steady_since=steady_since)
+        assert (found.recommended, found.reason, found.message) == (2, "LoadFell", "said before")
+
+    @pytest.mark.parametrize(
+        ("before", "reason"), [(None, "CatchingUp"), (3, "CatchingUp"), (2, "KeepingUp"), (5, "KeepingUp")]
+    )
+    def test_is_explained_anew_if_it_is_another(self, before: int | None, reason: str) -> None:
+        found = self.again(seen(240, 240), recommended=before)
+        assert (found.recommended, found.reason) == (3, reason)
+
+    def test_explains_nothing_of_one_that_is_followed(self) -> None:
+        assert asked(seen(240, 240), recommended=5).reason == "KeepingUp"
+        assert asked(seen(240, 240), recommended=3).message == SAID[1]
+
+    def test_is_the_limit_where_more_are_asked_for(self) -> None:
+        found = asked(seen(900, 900), scaling=limits(recommend_only=True, max_replicas=5), said=SAID, recommended=5)
+        assert (found.recommended, found.message, found.limit) == (5, SAID[1], TOO_MANY)
+
+
 class TestANumberThatTheLagDidNotChoose:
     """It was set by a limit, kept by a pause, chosen in another mode, or stayed while nothing could be measured."""
 

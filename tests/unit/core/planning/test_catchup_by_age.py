@@ -22,13 +22,16 @@ def picture(age: int | None) -> Any:
     return view(shards(12, lag_records=None), counts_records=False, lag_seconds=age, source="kinesis")
 
 
-def asked(age: int | None, goal: int = 3, *, steady: float = 1000.0, high: int = 10, **remembered: Any) -> Wish:
+def asked(
+    age: int | None, goal: int = 3, *, steady: float = 1000.0, high: int = 10, advice: bool = False, **remembered: Any
+) -> Wish:
     """With so many consumers that have read for so long, and this age; a record may be 100 s old."""
     scaling = Scaling(
         mode=ScalingMode.LAG,
         min_replicas=1,
         max_replicas=high,
         stabilization_window=WINDOW,
+        recommend_only=advice,
         lag=LagScaling(target_catchup=100.0, max_step=2),
     )
     looked = observation(declared=declared(scaling=scaling), stateful_set=OwnedSet(replicas=goal))
@@ -71,6 +74,14 @@ def test_one_fewer_is_tried_only_when_records_have_long_been_read_at_once(age: i
     found = asked(age, wishes=CALM)
     assert found.replicas == replicas
     assert (found.reason == "LoadFell") == (replicas == 2)
+
+
+def test_that_one_fewer_is_enough_is_recommended_again_and_again() -> None:
+    assert asked(0, wishes=CALM).wishes == ()
+    first = asked(0, wishes=CALM, advice=True)
+    assert (first.recommended, first.reason, first.wishes) == (2, "LoadFell", (*CALM, (NOW, 2)))
+    again = asked(1, wishes=first.wishes, advice=True, said=(first.reason, first.message), recommended=2)
+    assert again == first
 
 
 def test_not_before_the_window_is_full_or_while_something_moves() -> None:

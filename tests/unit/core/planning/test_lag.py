@@ -335,6 +335,20 @@ def test_recommend_only_tells_and_does_nothing() -> None:
     assert "ScaleRecommended" in group.events
 
 
+@pytest.mark.parametrize("rate", [0, 100, 240])
+@pytest.mark.parametrize("window", [0.0, 30.0, 300.0])
+def test_a_recommendation_is_told_once_and_then_nothing_changes_any_more(rate: float, window: float) -> None:
+    group = Group(steadily(rate), replicas=3, recommend_only=True, stabilization_window=window).run(400)
+    before = dict(group.status)
+    assert before["scaling"]["reason"] == "RecommendOnly"
+    assert "Measuring" not in before["scaling"]["message"]
+    for _ in range(900):
+        group.tick()
+        assert {name: group.status[name] for name in ("scaling", "conditions", "recommendedReplicas")} == {
+            name: before[name] for name in ("scaling", "conditions", "recommendedReplicas")
+        }
+
+
 class TestPauses:
     def test_no_consumer_is_added_while_scale_out_is_paused(self) -> None:
         group = Group(steadily(350), replicas=2)

@@ -51,6 +51,15 @@ class TestByShards:
         assert replace(found, limit=None) == Decision(desired, "RecommendOnly", message, advised)
 
 
+def test_what_is_remembered_of_a_recommendation_is_its_own_reason() -> None:
+    advice = scaling(recommend_only=True)
+    found = decide(observation(view=view(shards(12)), memory=Memory(sizing=Sizing(goal=2, trial=Trial(1, 100.0))), **advice))
+    assert (found.sizing.goal, found.sizing.said, found.sizing.recommended) == (2, ("FollowingShards", TWELVE), 3)
+    assert found.sizing.trial is None
+    followed = decide(observation(view=view(shards(12)), memory=Memory(sizing=found.sizing)))
+    assert (followed.sizing.goal, followed.sizing.said, followed.sizing.recommended) == (3, ("FollowingShards", TWELVE), None)
+
+
 @pytest.mark.parametrize(("mode", "reason"), [(ScalingMode.FIXED, "Fixed"), (ScalingMode.EXTERNAL, "External")])
 @pytest.mark.parametrize(
     ("asked", "now", "kept"), [(5, 2, "keeps 2 consumers; 5 are wanted."), (1, 0, "keeps 0 consumers; 1 is wanted.")]
