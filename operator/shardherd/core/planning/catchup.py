@@ -84,8 +84,8 @@ class _Case:
     ) -> Wish:
         """A wish within the limits. What is not given stays as it was, but a trial ends.
 
-        While the same number is only recommended again and again, what was said of it stands, however rates vary. But it is told
-        that fewer were enough for a whole window.
+        While the same number is only recommended again and again, what was said of it stands, however rates vary. But it is
+        told that fewer were enough for a whole window.
         """
         within = min(max(replicas, self.low), self.high)
         asked = recommended if recommended is not None else replicas
