@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardherd.controller import credentials, names, needs
+from shardherd.controller import credentials, names, needs, pod_templates
 from shardherd.controller.declared import (
     InvalidGroupError,
     account,
@@ -86,17 +86,8 @@ class Manifests:
 
     def check(self, resource: Resource) -> None:
         """Raises declared.InvalidGroupError for a group whose pods would have what is the operator's own, or cannot be made."""
-        try:
-            self._check(resource)
-        except (AttributeError, KeyError, TypeError) as error:
-            # The schema lets anything in as a template.
-            raise InvalidGroupError(
-                f"spec.application cannot be made into pods: {type(error).__name__} {error}; write its templates as"
-                " PodTemplateSpecs, whose containers are objects with names"
-            ) from error
-
-    def _check(self, resource: Resource) -> None:
         application = resource["spec"]["application"]
+        pod_templates.check(application)
         if is_python(application) and names.DRIVER_CONTAINER in _containers(application.get("worker", {}).get("template", {})):
             raise InvalidGroupError(
                 f"spec.application.worker.template has a container {names.DRIVER_CONTAINER!r}, as that of a Spark driver is"

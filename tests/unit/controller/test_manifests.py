@@ -390,22 +390,29 @@ def test_executors_may_have_an_account_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "template",
+    ("template", "field", "wrong"),
     [
-        {"spec": "a pod"},
-        {"metadata": {"labels": ["team"]}},
-        {"spec": {"containers": ["driver"]}},
-        {"spec": {"containers": 1}},
-        {"spec": {"containers": [{"name": ["driver"]}]}},
-        {"spec": {"containers": [{"name": "driver", "resources": ["1Gi"]}]}},
+        ({"spec": "a pod"}, ".spec", "expected `object`, got `str`"),
+        ({"metadata": {"labels": ["team"]}}, ".metadata.labels", "expected `object | null`, got `array`"),
+        ({"spec": {"containers": ["driver"]}}, ".spec.containers[0]", "expected `object`, got `str`"),
+        ({"spec": {"containers": 1}}, ".spec.containers", "expected `array`, got `int`"),
+        ({"spec": {"containers": [{"image": "a"}]}}, ".spec.containers[0]", "object missing required field `name`"),
+        ({"spec": {"containers": [{"name": ["a"]}]}}, ".spec.containers[0].name", "expected `str`, got `array`"),
+        (
+            {"spec": {"containers": [{"name": "driver", "resources": ["1Gi"]}]}},
+            ".spec.containers[0].resources",
+            "expected `object | null`, got `array`",
+        ),
     ],
     ids=str,
 )
-def test_a_template_that_is_none_of_a_pod_is_refused_by_name(template: dict[str, Any]) -> None:
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_a_template_that_is_none_of_a_pod_is_refused_by_the_name_of_its_field(
+    role: str, template: dict[str, Any], field: str, wrong: str
+) -> None:
     with pytest.raises(InvalidGroupError) as refusal:
-        MANIFESTS.check(resource(application={"driver": {"template": template}}))
-    assert str(refusal.value).startswith("spec.application cannot be made into pods: ")
-    assert str(refusal.value).endswith("; write its templates as PodTemplateSpecs, whose containers are objects with names")
+        MANIFESTS.check(resource(application={role: {"template": template}}))
+    assert str(refusal.value) == f"spec.application.{role}.template{field} is not as in a PodTemplateSpec: {wrong}"
 
 
 def test_an_unchanged_spec_gives_the_same_manifests() -> None:
