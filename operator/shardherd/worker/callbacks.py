@@ -10,13 +10,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
 from typing import Any, TypeAlias
 
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset
 from shardherd.worker.counts import Counts
-from shardherd.worker.crew import Crew, begun
+from shardherd.worker.crew import Crew, begun, is_async
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,9 @@ Saved: TypeAlias = Callable[[Offset, Exception | None], Any]
 
 MOST_WAITING = 1000
 """Callbacks of a shard that wait at the same time: the next save with one waits, and all are sent at once."""
+
+_in_a_callback: ContextVar[bool] = ContextVar("in_a_callback", default=False)
+"""Whether it is a callback that saves. A save is begun on the session's loop in the context of whoever asks for it."""
 
 
 class Callbacks:
@@ -44,8 +49,9 @@ class Callbacks:
         return len(self._waiting) >= MOST_WAITING
 
     async def add(self, position: Offset, callback: Saved) -> None:
-        """Call it once this position, which was noted, is durable or never will be."""
-        while self.full:
+        """Call it once this position, which was noted, is durable or never will be. A callback that saves waits for no
+        room, as there is none before it has returned."""
+        while self.full and not _in_a_callback.get():
             self._room.clear()
             await self._room.wait()
         self._waiting.append((position, callback))
@@ -68,7 +74,29 @@ class Callbacks:
 
     async def _call(self, position: Offset, callback: Saved, error: Exception | None) -> None:
         try:
-            await begun(self._crew, callback, position, error).ended
+            await begun(self._crew, _marked(callback), position, error).ended
         except Exception:
             self._counts.failures["callback"] += 1
             log.exception("the callback of a save failed: shard %s, position %d", self._shard.name, position)
+
+
+def _marked(callback: Saved) -> Saved:
+    """The callback, in a context that tells what it saves from what others do."""
+    if is_async(callback):
+
+        @wraps(callback)
+        async def told(position: Offset, error: Exception | None) -> None:
+            _in_a_callback.set(True)  # of its task alone
+            await callback(position, error)
+
+        return told
+
+    @wraps(callback)
+    def called(position: Offset, error: Exception | None) -> None:
+        token = _in_a_callback.set(True)
+        try:
+            callback(position, error)
+        finally:
+            _in_a_callback.reset(token)  # the thread is kept for another call
+
+    return called

@@ -432,3 +432,24 @@ def test_of_callbacks_only_so_many_wait_and_then_all_are_sent_at_once() -> None:
     told: list[tuple[Offset, str]] = []
     processor = Saving(told)
     playing(body, processor, batch_size=2000)
+
+
+def test_a_callback_that_saves_with_another_one_does_not_wait_for_room_that_there_is_only_once_it_has_returned() -> None:
+    class SavesAgain(Saving):
+        async def process(self, records: Records, checkpoint: AsyncCheckpoint) -> None:
+            async def again(position: Offset, error: Exception | None) -> None:
+                await checkpoint.save(callback=self.tell)
+
+            for record in records:
+                await checkpoint.save(record.offset + 1, callback=again)
+                self.saved += 1
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, MOST_WAITING + 10)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(told) == MOST_WAITING + 10, within=200.0)
+        assert ({each for _, each in told}, processor.saved) == ({"durable"}, MOST_WAITING + 10)
+
+    told: list[tuple[Offset, str]] = []
+    processor = SavesAgain(told)
+    playing(body, processor, batch_size=2000)
