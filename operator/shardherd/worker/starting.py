@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ LISTENER = f"{OPTION}LISTENER"
 
 
 class UnknownProcessorError(ValueError):
-    """There is no such processor, or listener. Names what is missing."""
+    """There is no such processor, or listener, or its module cannot be imported. Names what is missing, or wrong."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +49,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         listener = listener_in(os.environ)
         Worker(find(name), options=options_in(os.environ), listener=listener, kafka=json_object(os.environ, KAFKA)).run()
-    except (UnknownProcessorError, WorkerOptionError, InvalidRequestError, VariableError) as error:
+    except UnknownProcessorError as error:
+        _print_own_code(error.__cause__)
+        print(f"shardherd: {error}", file=sys.stderr)
+        return MISUSED
+    except (WorkerOptionError, InvalidRequestError, VariableError) as error:
         print(f"shardherd: {error}", file=sys.stderr)
         return MISUSED
     except (ConsumerStoppedError, *READING_ERRORS) as error:
@@ -102,12 +107,7 @@ def find(name: str, what: str = "a processor") -> Callable[[], Any]:
     module, colon, rest = name.partition(":")
     if not colon or not module or not rest:
         raise UnknownProcessorError(f"{what} is named as module:Class, not {name!r}")
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # it is there, and misses another one
-        raise UnknownProcessorError(f"there is no module {error.name} here: call this in its folder, or install it") from error
+    found: Any = _imported(module, f"{what} is named as module:Class, not {name!r}: write {_as_module(module)}:{rest}")
     for part in rest.split("."):
         if not hasattr(found, part):
             raise UnknownProcessorError(f"module {module} has no {rest}")
@@ -116,3 +116,45 @@ def find(name: str, what: str = "a processor") -> Callable[[], Any]:
         raise UnknownProcessorError(f"{name} cannot be called: name a class, or a function that makes {what}")
     factory: Callable[[], Any] = found
     return factory
+
+
+def _as_module(path: str) -> str:
+    """How the module of this file is named: without its folder, which is where this is called, and without .py."""
+    return path.replace("\\", "/").rpartition("/")[2].removesuffix(".py").strip(".")
+
+
+def _imported(module: str, remedy: str) -> Any:
+    """The module of this name. Raises UnknownProcessorError: with the remedy if it is named as a file, or relative to nothing;
+    what its own code has raised is the cause."""
+    if module.startswith("."):
+        raise UnknownProcessorError(remedy)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            is_file = "/" in module or "\\" in module or module.endswith(".py")
+            text = remedy if is_file else f"there is no module {error.name} here: call this in its folder, or install it"
+            raise UnknownProcessorError(text) from None
+        raise _broken(module, error) from error
+    except Exception as error:
+        raise _broken(module, error) from error
+
+
+def _broken(module: str, error: Exception) -> UnknownProcessorError:
+    return UnknownProcessorError(f"module {module} cannot be imported: {type(error).__name__}: {error}")
+
+
+def _print_own_code(error: BaseException | None) -> None:
+    """Where the program's own code has failed, without what has imported it."""
+    if error is None:
+        return
+    frames = error.__traceback__
+    while frames is not None and (
+        frames.tb_frame.f_code.co_filename == __file__ or _imports(frames.tb_frame.f_code.co_filename)
+    ):
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
+
+
+def _imports(file: str) -> bool:
+    return file.startswith("<frozen importlib") or file == importlib.__file__

@@ -78,10 +78,30 @@ def test_what_is_not_there_is_named(program: str, name: str, why: str) -> None:
         find(name)
 
 
-def test_a_module_that_misses_another_one_says_which(program: str, tmp_path: Path) -> None:
-    (tmp_path / "misses_program.py").write_text("import no_such_package")
-    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        find("misses_program:Clicks")
+@pytest.mark.parametrize("name", [".clicks_program:Clicks", "clicks_program.py:Clicks", "jobs/clicks_program.py:Clicks"])
+def test_a_file_in_the_place_of_a_module_is_named_with_the_remedy(program: str, name: str) -> None:
+    with pytest.raises(UnknownProcessorError) as refused:
+        find(name)
+    assert str(refused.value) == f"a processor is named as module:Class, not {name!r}: write clicks_program:Clicks"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("from os import nothing_there", "ImportError: cannot import name 'nothing_there' from 'os'"),
+        ("def x(:", "SyntaxError: invalid syntax (wrong_program.py, line 1)"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_its_error_and_where_its_own_code_failed(
+    program: str, tmp_path: Path, code: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wrong_program.py").write_text(code)
+    assert starting.main(["wrong_program:Clicks"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert f"shardherd: module wrong_program cannot be imported: {why}" in lines[-1]
+    assert [line.split(", ")[0] for line in lines if line.startswith("  File")] == [f'  File "{tmp_path}/wrong_program.py"']
 
 
 @pytest.mark.parametrize(
