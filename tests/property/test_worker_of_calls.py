@@ -89,9 +89,9 @@ def _as_they_come(right: Any, me: Awaiting[Any, Any], call: Any, results: Any) -
     return right(me, call, results)
 
 
-async def _before_it_is_emitted(right: Any, me: _Asks, ready: Any) -> None:
+async def _before_it_is_emitted(right: Any, me: _Asks, queue: Any, ready: Any) -> None:
     ready.element[1]()
-    await right(me, ready)
+    await right(me, queue, ready)
 
 
 BUGS = (

@@ -39,11 +39,11 @@ def _out_of_order() -> list[Patch]:
 
 
 def _failed_call_keeps_its_place() -> list[Patch]:
-    return [(Awaiting, "drop", lambda *_: None)]
+    return [(Awaiting, "fail", lambda *_: None)]
 
 
 def _emitted_is_done_before_the_sink_has_it() -> list[Patch]:
-    async def emit(self: Any, ready: Any) -> None:
+    async def emit(self: Any, _queue: Any, ready: Any) -> None:
         _, ack = ready.element
         ack()
         for result in ready.results:

@@ -259,3 +259,23 @@ def test_who_names_shards_of_later_than_was_stored_is_to_ask_again_once_the_sour
     later = structs.replace(play.consumer("g-0").heartbeat(), revision=play.view.revision + 1)
     with pytest.raises(CoordinatorUnavailableError):
         play.ask(later)
+
+
+@pytest.mark.parametrize("grace", [0.0, 4 * TIMEOUT])
+def test_it_is_kept_for_a_run_before_that_may_write_still_and_not_until_its_name_returns(grace: float) -> None:
+    play = begun(rejoin_grace=grace)
+    play.group._state.put_spec(replace(play.group.spec, executors=True))
+    edited(play, LEFT, "t")
+    play.run("g-0", start=2)
+    looks(play, LEFT, TIMEOUT - 1.0, "g-0", "g-1")
+    assert stored(play) == {"0", "1", "u/0", "u/1"}
+
+    looks(play, LEFT, 2.0, "g-0", "g-1")
+    assert stored(play) == {"0", "1"}
+
+
+def test_nobody_waits_with_it_for_the_return_of_a_name() -> None:
+    play = begun(rejoin_grace=4 * TIMEOUT)
+    edited(play, LEFT, "t")
+    looks(play, LEFT, TIMEOUT + 1.0, "g-1")
+    assert (stored(play), play.holders()) == ({"0", "1"}, {"0": "g-0", "1": "g-1"})
