@@ -10,10 +10,22 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardherd.worker.asynchronous import AsyncOperator
 from shardherd.worker.listener import METHODS
 from shardherd.worker.options import WorkerOptionError
+from shardherd.worker.processor import AsyncProcessor, Processor
+from shardherd.worker.record_processor import RecordProcessor
+from shardherd.worker.trees import TreeProcessor
 
 _PROCESSOR = ("initialize", "process", "shutdown")
+
+_TO_DEFINE = {
+    "process": (Processor.process, AsyncProcessor.process, RecordProcessor.process),
+    "root": (TreeProcessor.root,),
+    "invoke": (AsyncOperator.invoke,),
+    "emit": (AsyncOperator.emit,),
+}
+"""What a class of processors has only as a place for a program's own."""
 
 
 def check_factory(factory: Any) -> None:
@@ -30,6 +42,8 @@ def check_factory(factory: Any) -> None:
         raise WorkerOptionError(
             f"{expected}, and {factory.__name__} has no {missing}: derive it from Processor, or another one"
         )
+    if isinstance(factory, type) and (left_out := _left_out(factory)):
+        raise WorkerOptionError(f"{expected}, and {factory.__name__} does not define {left_out}")
 
 
 def check_processor(processor: Any, factory: Any) -> None:
@@ -43,6 +57,17 @@ def check_processor(processor: Any, factory: Any) -> None:
             f"{_named(factory)} must make a processor, and {processor!r} has no {missing}: derive its class from Processor, or"
             " another one, and return one of it"
         )
+
+    if left_out := _left_out(processor):
+        raise WorkerOptionError(
+            f"{_named(factory)} must make a processor, and {type(processor).__name__} does not define {left_out}"
+        )
+
+
+def _left_out(processor: Any) -> str:
+    """The method that this processor, or class of them, should define and does not; empty if there is none."""
+    methods = ((name, getattr(processor, name, None)) for name in _TO_DEFINE)
+    return next((name for name, method in methods if getattr(method, "__func__", method) in _TO_DEFINE[name]), "")
 
 
 def check_listener(listener: Any) -> None:

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from shardherd.worker import Checkpoint, Listener, Processor, Records, Worker, WorkerOptionError
+from shardherd.worker import (
+    AsyncOperator,
+    Checkpoint,
+    Listener,
+    Processor,
+    Record,
+    RecordProcessor,
+    Records,
+    Worker,
+    WorkerOptionError,
+)
 from shardherd.worker.makers import arguments_needed, check_factory, check_listener
 from tests.unit.worker.scene import A, Scene, story
 
@@ -19,6 +29,11 @@ class Clicks(Processor):
 
     def __repr__(self) -> str:
         return "<clicks>"
+
+
+class Unfinished(AsyncOperator):
+    async def invoke(self, record: Record) -> list[Any]:
+        return []
 
 
 class Told(Clicks):
@@ -54,6 +69,8 @@ MADE = "factory must be a class of processors, or a function that makes one"
         (Clicks(), f"{MADE}, not <clicks>: give the class, Clicks, as each shard has one of its own"),
         ("clicks:Clicks", f"{MADE}, not 'clicks:Clicks'"),
         (None, f"{MADE}, not None"),
+        (Processor, f"{MADE}, and Processor does not define process"),
+        (Unfinished, f"{MADE}, and Unfinished does not define emit"),
         (Nothing, f"{MADE}, and Nothing has no initialize: derive it from Processor, or another one"),
         (
             Told,
@@ -70,7 +87,7 @@ def test_what_makes_no_processors_is_refused_before_the_worker_joins(factory: An
 
 
 @pytest.mark.parametrize(
-    "factory", [Clicks, Processor, lambda: Told("a", user="b"), functools.partial(make, "a"), makes_with_what_it_knows]
+    "factory", [Clicks, lambda: Told("a", user="b"), functools.partial(make, "a"), makes_with_what_it_knows]
 )
 def test_whatever_can_be_called_without_arguments_may_make_processors(factory: Any) -> None:
     check_factory(factory)
@@ -100,6 +117,10 @@ def of_nothing() -> Any:
     return Nothing()
 
 
+def of_one_without_process() -> Any:
+    return RecordProcessor()
+
+
 def of_a_class() -> Any:
     return Clicks
 
@@ -108,6 +129,7 @@ def of_a_class() -> Any:
     ("factory", "message"),
     [
         (of_nothing, "of_nothing must make a processor, and <nothing> has no initialize: derive its class from Processor, or"),
+        (of_one_without_process, "of_one_without_process must make a processor, and RecordProcessor does not define process"),
         (of_a_class, "of_a_class must make a processor, not return the class Clicks: call that there"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from shardherd import cli
 from shardherd.local import alone
 from shardherd.testing.group import PlayedGroup
-from shardherd.worker import Options, Processor, Worker
+from shardherd.worker import Checkpoint, Options, Processor, Records, Worker
 from shardherd.worker import worker as module
 from tests.unit.worker.scene import Logs, in_threads
 from tests.unit.worker.test_worker import running
@@ -44,6 +44,10 @@ def test_the_example_processes_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
     assert (raised, sorted(handled)) == ([], sorted(2 * [b"0", b"1", b"2"]))
 
 
+class Clicks(Processor):
+    def process(self, records: Records, checkpoint: Checkpoint) -> None: ...
+
+
 def test_run_makes_a_worker_of_a_class_and_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[Any, Options]] = []
 
@@ -52,8 +56,8 @@ def test_run_makes_a_worker_of_a_class_and_runs_it(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(module.Worker, "run", note)
     monkeypatch.setenv("SHARDHERD_KAFKA_BOOTSTRAP_SERVERS", "k:1")
-    exec(compile(block("python", "run(Clicks)"), "program.py", "exec"), {"Clicks": Processor})
-    assert made == [(Processor, Options())]
+    exec(compile(block("python", "run(Clicks)"), "program.py", "exec"), {"Clicks": Clicks})
+    assert made == [(Clicks, Options())]
 
 
 def test_the_command_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
