@@ -1,6 +1,7 @@
 """Whether the templates of a group are those of pods, as far as the controller looks into them. Called by `manifests`.
 
-The schema of a ConsumerGroup lets anything in as a template; the rest of it the API server judges, with each pod. Pure.
+The schema of a ConsumerGroup lets anything in as a template; the rest of it the API server judges, with each pod. What is null
+removes something of ours. Pure.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class _Container(_Named):
 
 
 class _Metadata(msgspec.Struct):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    labels: dict[str, str | None] | None = None
+    annotations: dict[str, str | None] | None = None
 
 
 class _Pod(msgspec.Struct):

@@ -415,6 +415,11 @@ def test_a_template_that_is_none_of_a_pod_is_refused_by_the_name_of_its_field(
     assert str(refusal.value) == f"spec.application.{role}.template{field} is not as in a PodTemplateSpec: {wrong}"
 
 
+def test_what_is_null_in_a_template_removes_something_of_ours_and_is_no_mistake() -> None:
+    template = {"metadata": {"annotations": {"prometheus.io/scrape": None}, "labels": None}, "spec": {"volumes": None}}
+    MANIFESTS.check(resource(application={"driver": {"template": template}}))
+
+
 def test_an_unchanged_spec_gives_the_same_manifests() -> None:
     assert json.dumps(MANIFESTS.stateful_set(resource(), 2)) == json.dumps(MANIFESTS.stateful_set(resource(), 2))
 
