@@ -85,18 +85,18 @@ def _marked(callback: Saved) -> Saved:
     if is_async(callback):
 
         @wraps(callback)
-        async def told(position: Offset, error: Exception | None) -> None:
+        async def marked(position: Offset, error: Exception | None) -> None:
             _in_a_callback.set(True)  # of its task alone
             await callback(position, error)
 
-        return told
+        return marked
 
     @wraps(callback)
-    def called(position: Offset, error: Exception | None) -> None:
+    def marked_function(position: Offset, error: Exception | None) -> None:
         token = _in_a_callback.set(True)
         try:
             callback(position, error)
         finally:
             _in_a_callback.reset(token)  # the thread is kept for another call
 
-    return called
+    return marked_function
