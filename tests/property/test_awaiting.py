@@ -49,6 +49,8 @@ def test_every_call_has_one_output_in_the_order_that_is_promised(ordered: bool, 
         if found is None:
             return False
         if isinstance(found, Watermark):
+            assert found.time >= passed
+            passed = found.time
             before = {each for each, segment in segment_of.items() if segment <= passed} - dropped
             assert not before & {call.element for call in failed}, "a watermark passes what is to be called for again"
             assert before <= set(emitted), "a watermark passes a result before it"

@@ -67,8 +67,9 @@ class AsyncOperator(RecordProcessor):
         check(cls, cls.__name__)
 
     _queue: Awaiting[Pair, Any] | None = None
-    _emitting = False
+    _emitter: asyncio.Task[None] | None = None
     _loop: asyncio.AbstractEventLoop | None = None
+    _ended = False
 
     @cached_property
     def _calls(self) -> dict[Place, Call[Pair, Any]]:
@@ -80,16 +81,11 @@ class AsyncOperator(RecordProcessor):
         """The newest call of each record that is to be called for again."""
         return {}
 
-    @cached_property
-    def _tasks(self) -> set[asyncio.Task[None]]:
-        """What is emitted for no record that runs."""
-        return set()
-
     async def process(self, record: Record, ack: Ack) -> None:
         # Called in the order in which records are handed out, up to here.
         if self._queue is None:
-            # With each record one watermark may come.
-            self._queue = Awaiting(2 * self.max_pending, ordered=self.ordered)
+            # Each watermark but the first has a record before it that is pending.
+            self._queue = Awaiting(2 * self.max_pending + 1, ordered=self.ordered)
             self._loop = asyncio.get_running_loop()
         queue, failed = self._queue, self._failed.get(record.place)
         time = self.watermark(record) if failed is None else None
@@ -111,15 +107,16 @@ class AsyncOperator(RecordProcessor):
             raise
         except Exception:
             self._fail(queue, call)
-            await self._emit_all(queue)
+            self._emit_what_is_ready(queue)
             raise
         queue.finish(call, results)
-        await self._emit_all(queue)
+        self._emit_what_is_ready(queue)
 
     def late(self, record: Record) -> None:
         """What its call still brings does not count: it must neither keep a place nor have others wait for it."""
         if self._queue is not None and (call := self._calls.get(record.place)) is not None:
             self._fail(self._queue, call)
+            self._emit_what_is_ready(self._queue)
 
     def gone(self, record: Record) -> None:
         # Called in a thread, where nothing of this may be touched.
@@ -128,11 +125,16 @@ class AsyncOperator(RecordProcessor):
 
     def _give_up(self, place: Place) -> None:
         """The record is not called for again: what waits for it goes on."""
-        if self._queue is not None and (call := self._failed.pop(place, None)) is not None:
+        call = self._failed.pop(place, None) or self._calls.pop(place, None)
+        if self._queue is not None and call is not None:
             self._queue.drop(call)
-            task = asyncio.create_task(self._emit_all(self._queue))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._emit_what_is_ready(self._queue)
+
+    async def end_calls(self) -> None:
+        self._ended = True
+        if self._emitter is not None:
+            self._emitter.cancel()
+            await asyncio.wait([self._emitter])
 
     def _fail(self, queue: Awaiting[Pair, Any], call: Call[Pair, Any]) -> None:
         """Its record is called for again, unless it is already."""
@@ -146,11 +148,12 @@ class AsyncOperator(RecordProcessor):
         called = self.invoke(record)
         return _awaited(called) if inspect.isawaitable(called) else called  # which is refused
 
+    def _emit_what_is_ready(self, queue: Awaiting[Pair, Any]) -> None:
+        """By a task of its own: that of a record may be cancelled, and what it emits is mostly that of others."""
+        if self._emitter is None and not self._ended:
+            self._emitter = asyncio.create_task(self._emit_all(queue))
+
     async def _emit_all(self, queue: Awaiting[Pair, Any]) -> None:
-        """Emit what is ready, unless somebody does."""
-        if self._emitting:
-            return
-        self._emitting = True
         try:
             while (ready := queue.emit()) is not None:
                 if isinstance(ready, Watermark):
@@ -158,7 +161,7 @@ class AsyncOperator(RecordProcessor):
                 else:
                     await self._emit(queue, ready)
         finally:
-            self._emitting = False
+            self._emitter = None
 
     async def _pass_on(self, watermark: Watermark) -> None:
         """Nothing is emitted after it before it is."""
@@ -182,9 +185,11 @@ class AsyncOperator(RecordProcessor):
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
-            if self._calls.get(record.place) is ready:
+            if not ack():
+                # It comes again: its time was over meanwhile.
+                self._fail(queue, ready)
+            elif self._calls.get(record.place) is ready:
                 del self._calls[record.place]
-            ack()
 
 
 async def _awaited(called: Awaitable[Any]) -> Any:
@@ -195,7 +200,9 @@ async def _awaited(called: Awaitable[Any]) -> Any:
 def check(operator: Any, name: str) -> None:
     """Whether an AsyncOperator, or a class of them, can be what its attributes say. Raises WorkerOptionError."""
     settings = {each: getattr(operator, each) for each in ("ordered", "timeout", "retries", "pause")}
-    for setting, wrong in wrong_settings(**settings):
+    # What a class computes, each of its operators is asked for.
+    defaults = {name: getattr(AsyncOperator, name) for name, value in settings.items() if isinstance(value, property)}
+    for setting, wrong in wrong_settings(**settings | defaults):
         raise WorkerOptionError(f"{setting} of {name} {wrong}")
     # What it returns is awaited, also after it has written: each time that failed, the result would be written again.
     for what in ("emit", "emit_watermark"):

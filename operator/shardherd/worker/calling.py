@@ -82,7 +82,7 @@ class Calling:
         """
         call.ended.add_done_callback(self.turns)
         clock = asyncio.get_running_loop().time
-        grace = clock() + CANCEL_GRACE
+        grace, waits = clock() + CANCEL_GRACE, False
         deadline = grace if cancelled else float("inf")
         least = grace if self._wanted_back() else clock()
         while not call.ended.done():
@@ -98,6 +98,9 @@ class Calling:
                 cancelled, deadline = True, clock() + CANCEL_GRACE
             elif clock() >= deadline and not self.cancelled and not self._consumer.ordered:
                 self._give_up(call)
+            elif clock() >= deadline and not waits:
+                waits = True
+                log.warning("what runs of this shard has not ended in time, and is waited for", extra=self.fields)
             left = deadline - clock()
             await self.turn(left if 0 < left < float("inf") else None)
         return call.ended.result()

@@ -118,10 +118,15 @@ class Delivery:
             # Before the last position is saved: what comes from now on must not be told that it counts.
             self._close()
             await self._save()
+        except Exception as error:
+            if not isinstance(error, FencedEpochError | ConsumerStoppedError):
+                # Who hears of it waits for the coroutines that run, in an ordered group for as long as they do.
+                log.error("no more records are handed out: %s: %s", type(error).__name__, error, extra=self._hands.fields)
+            raise
         finally:
             meanwhile.cancel()
             self._close()
-            if self._tasks:
+            if is_async(self._processor.process):
                 # None of them may run beside what comes next: `shutdown`, another processor, or another consumer.
                 await self._hands.ended(self._end_coroutines)
 
@@ -344,6 +349,7 @@ class Delivery:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._processor.end_calls()
 
     async def _one_coroutine(self, emitted: Emitted[Record], ack: Ack, *, bad: bool) -> None:
         try:

@@ -65,5 +65,8 @@ class RecordProcessor:
     def late(self, record: Record) -> None:
         """The record was not acknowledged in time, and will be given again: as `gone`, before anything else is given."""
 
+    async def end_calls(self) -> None:
+        """Nothing that coroutines of `process` have begun goes on after this: awaited on their loop, before `shutdown`."""
+
     def shutdown(self, checkpoint: Checkpoint) -> Any:
         """Called last, once what was handed out is done or not waited for any longer. What is done is saved without it."""

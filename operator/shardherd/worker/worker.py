@@ -345,10 +345,14 @@ class Worker:
         finally:
             self._ending = None
             end_what_hangs()  # after it has left: who hears that it goes on waits for it
-            await crew.call(fetcher.close).ended
-            if dead_letters is not None:
-                await crew.call(dead_letters.close).ended
-            crew.close()
+            try:
+                await crew.call(fetcher.close).ended
+                if dead_letters is not None:
+                    await crew.call(dead_letters.close).ended
+            finally:
+                # What was given up, and has not ended, closes what it has by itself.
+                if not processing.adrift:
+                    crew.close()
 
     async def _warm_up(self, consumer: AsyncConsumer, fetcher: Fetcher, crew: Crew) -> None:
         """Connect to the source before shards are given: without it there is nothing to be read anywhere."""

@@ -122,6 +122,16 @@ def test_a_watermark_goes_on_once_what_failed_is_dropped(ordered: bool) -> None:
     assert (emitted(queue), len(queue)) == (["wm1", "r2"], 0)
 
 
+def test_of_watermarks_with_nothing_between_them_the_last_is_left_and_takes_one_place() -> None:
+    queue: Awaiting[str, str] = Awaiting(5, ordered=False)
+    calls = begun(queue, "r1", "wm1", "r2", "wm2")
+    queue.fail(calls["r2"])
+    queue.drop(calls["r2"])
+    assert len(queue) == 2
+    queue.finish(calls["r1"], ["r1"])
+    assert (emitted(queue), len(queue)) == (["r1", "wm2"], 0)
+
+
 def test_a_call_whose_results_could_not_be_emitted_keeps_its_watermark_back() -> None:
     queue: Awaiting[str, str] = Awaiting(9, ordered=False)
     calls = begun(queue, "r1", "wm1")

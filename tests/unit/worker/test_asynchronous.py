@@ -406,3 +406,99 @@ def test_an_invoke_that_is_no_coroutine_is_named_with_the_remedy() -> None:
         assert "invoke must be a coroutine, and returned [0] at once: write `async def invoke`" in scene.processing.troubles[A]
 
     story(body, factory=Returns)
+
+
+# What is emitted, and by whom.
+
+
+def test_watermarks_of_records_that_are_passed_over_take_no_place_that_others_need() -> None:
+    class Waits(Marked):
+        async def invoke(self, record: Record) -> list[int]:
+            if record.offset == 0:
+                await go_on.wait()
+            return await super().invoke(record)
+
+    go_on = asyncio.Event()
+    waits = Waits(set(range(1, 31)), broken=dict.fromkeys(range(1, 29), 100))
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 31)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: 30 in waits.called)
+        assert waits.emitted == []
+        go_on.set()
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 31)])
+        assert (waits.emitted, waits.asked) == ([0, -28, 29, -29, 30, -30], [*range(31)])
+
+    story(body, factory=lambda: waits, max_pending=3, tries=1, bad_records="skip", in_order=False, save_interval=1.0)
+
+
+class SlowSink(Marked):
+    """Its `emit` takes `seconds`."""
+
+    seconds = 0.0
+
+    async def emit(self, result: int) -> None:
+        await asyncio.sleep(self.seconds)
+        await super().emit(result)
+
+
+def test_a_record_whose_time_is_over_while_it_is_emitted_holds_its_watermark_until_it_is_emitted_again() -> None:
+    sink = SlowSink({1})
+    sink.seconds = 8.0
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(sink.emitted) >= 1)
+        sink.seconds = 0.0
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert (sink.emitted.count(-1), sink.asked) == (1, [0, 1, 2])
+        before = sink.emitted[: sink.emitted.index(-1)]
+        assert (2 in before, {*before} >= {0, 1}) == (False, True)
+
+    story(body, factory=lambda: sink, ack_timeout=5.0, save_interval=1.0)
+
+
+def test_a_record_that_is_late_does_not_cut_off_what_is_emitted_of_others() -> None:
+    class First(SlowSink):
+        async def invoke(self, record: Record) -> list[int]:
+            if record.offset == 0:
+                self.called.append(0)
+                raise ConnectionError("away")
+            return await super().invoke(record)
+
+    sink = First(set())
+    sink.ordered, sink.seconds = True, 3.0
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 4)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 4)])
+        assert sink.emitted == [1, 2, 3]
+        assert scene.processing.counts.bad_records == {"skipped": 1}
+
+    story(body, factory=lambda: sink, ack_timeout=12.0, tries=1, bad_records="skip", in_order=False, save_interval=1.0)
+
+
+def test_nothing_is_emitted_any_more_once_the_shard_is_given_up() -> None:
+    sink = SlowSink(set(), broken={0: 100})
+    sink.seconds = 4.0
+    ended: list[list[int]] = []
+
+    class Ends(SlowSink):
+        def shutdown(self, checkpoint: Any) -> None:
+            ended.append(list(sink.emitted))
+
+    sink.__class__ = Ends
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 6)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: len(sink.emitted) == 1)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+        await asyncio.sleep(60.0)
+        assert ended == [sink.emitted]
+
+    story(body, factory=lambda: sink, tries=1, bad_records="skip", in_order=False, revoke_timeout=5.0)

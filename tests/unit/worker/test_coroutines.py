@@ -10,7 +10,7 @@ import pytest
 
 from shardherd.client.consumer import CANCEL_GRACE
 from shardherd.core.model.nouns import Offset
-from shardherd.worker import Ack, AsyncProcessor, Listener, Out, Record, RecordProcessor, TreeProcessor, Tuple
+from shardherd.worker import Ack, AsyncProcessor, BadRecordError, Listener, Out, Record, RecordProcessor, TreeProcessor, Tuple
 from tests.unit.worker.scene import A, B, Scene, story
 
 
@@ -213,3 +213,31 @@ def test_another_shard_that_comes_does_not_cut_short_the_moment_that_a_cancelled
         assert events == ["begins", "is cleaned up", f"on_revoked {A}"]
 
     story(body, factory=Cleans, listener=Hears(), revoke_timeout=2.0)
+
+
+def test_what_ends_a_worker_of_an_ordered_group_is_told_before_coroutines_that_do_not_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Bad(RecordProcessor):
+        async def process(self, record: Record, ack: Ack) -> None:
+            if record.offset == 1:
+                raise ValueError("no JSON")
+            try:
+                await asyncio.sleep(600.0)
+            finally:
+                await asyncio.sleep(100.0)
+
+    async def body(scene: Scene) -> None:
+        scene.coordinator.ordered = True
+        scene.logs.append(A, 2)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(
+            lambda: "no more records are handed out: BadRecordError: record 1 of shard t/0 failed 1 times" in caplog.text
+        )
+        await scene.until(
+            lambda: "what runs of this shard has not ended in time, and is waited for" in caplog.text, within=10.0
+        )
+        with pytest.raises(BadRecordError):
+            await scene.ended()
+
+    story(body, factory=Bad, tries=1, bad_records="fail", in_order=False)

@@ -101,10 +101,17 @@ class Awaiting(Generic[E, R]):
         segment.failed[id(call)] = call
 
     def drop(self, call: Call[E, R]) -> None:
-        """As `fail`, for a call whose element is not called for again."""
+        """As `fail`, for a call whose element is not called for again. A watermark before which nothing is left follows another
+        one at once, and takes its place."""
         self._take_out(call)
         for segment in self._segments:
             segment.failed.pop(id(call), None)
+        for at in range(len(self._segments) - 1, 0, -1):
+            segment = self._segments[at]
+            if segment.watermark is not None and not (segment.waiting or segment.done or segment.failed):
+                self._segments[at - 1].watermark = segment.watermark
+                del self._segments[at]
+                self._count -= 1
 
     def emit(self) -> Call[E, R] | Watermark | None:
         """What is emitted now, one at a time. None: nothing is ready."""
