@@ -121,7 +121,7 @@ class Delivery:
         except Exception as error:
             if not isinstance(error, FencedEpochError | ConsumerStoppedError):
                 # Who hears of it waits for the coroutines that run, in an ordered group for as long as they do.
-                log.error("no more records are handed out: %s: %s", type(error).__name__, error, extra=self._hands.fields)
+                log.warning("no more records are handed out: %s: %s", type(error).__name__, error, extra=self._hands.fields)
             raise
         finally:
             meanwhile.cancel()
