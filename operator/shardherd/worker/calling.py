@@ -96,9 +96,9 @@ class Calling:
             if clock() >= deadline and call.can_be_cancelled and not cancelled:
                 call.cancel()
                 cancelled, deadline = True, clock() + CANCEL_GRACE
-            elif clock() >= deadline and not self.cancelled and not self._consumer.ordered:
-                self._give_up(call)
-            elif clock() >= deadline and not waits:
+            elif clock() >= deadline and not self.cancelled and not waits:
+                if not self._consumer.ordered:
+                    self._give_up(call)
                 waits = True
                 log.warning("what runs of this shard has not ended in time, and is waited for", extra=self.fields)
             left = deadline - clock()
