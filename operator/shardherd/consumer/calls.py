@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from shardherd.consumer.contained import contained
 from shardherd.consumer.settings_given import no_number, no_truth
 
 E = TypeVar("E")
@@ -47,7 +48,8 @@ async def results_of(
         async with asyncio.timeout(timeout if timeout > 0 else None) as bound:
             for left in range(retries, -1, -1):
                 try:
-                    return _results("invoke", await _awaitable(invoke(element)))
+                    with contained("invoke"):
+                        return _results("invoke", await _awaitable(invoke(element)))
                 except Exception:
                     if not left:
                         raise

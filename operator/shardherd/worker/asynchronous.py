@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
 from shardherd.consumer.calls import results_of, wrong_settings
+from shardherd.consumer.contained import contained
 from shardherd.core.consumer.awaiting import Awaiting, Call, Watermark
 from shardherd.core.model.nouns import Place
-from shardherd.worker.contained import contained
 from shardherd.worker.crew import is_async
 from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.record_processor import Ack, RecordProcessor
@@ -95,7 +95,7 @@ class AsyncOperator(RecordProcessor):
             queue.watermark(Watermark(time))
         try:
             results = await results_of(
-                self._invoked,
+                self.invoke,
                 record,
                 timeout=self.timeout,
                 retries=self.retries,
@@ -144,10 +144,6 @@ class AsyncOperator(RecordProcessor):
             self._failed[place] = call
             queue.fail(call)
 
-    def _invoked(self, record: Record) -> Any:
-        called = self.invoke(record)
-        return _awaited(called) if inspect.isawaitable(called) else called  # which is refused
-
     def _emit_what_is_ready(self, queue: Awaiting[Pair, Any]) -> None:
         """By a task of its own: that of a record may be cancelled, and what it emits is mostly that of others."""
         if self._emitter is None and not self._ended:
@@ -190,11 +186,6 @@ class AsyncOperator(RecordProcessor):
                 self._fail(queue, ready)
             elif self._calls.get(record.place) is ready:
                 del self._calls[record.place]
-
-
-async def _awaited(called: Awaitable[Any]) -> Any:
-    with contained("invoke"):
-        return await called
 
 
 def check(operator: Any, name: str) -> None:

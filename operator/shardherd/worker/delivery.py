@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from shardherd.client.in_hand import ShardInHand
+from shardherd.consumer.contained import contained
 from shardherd.core.consumer.pending import Emitted, Pending
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Place
-from shardherd.worker.contained import contained
 from shardherd.worker.counts import BURIED, SKIPPED
 from shardherd.worker.crew import Work, is_async
 from shardherd.worker.dead_letters import DeadLetters

@@ -57,7 +57,6 @@ def check_processor(processor: Any, factory: Any) -> None:
             f"{_named(factory)} must make a processor, and {processor!r} has no {missing}: derive its class from Processor, or"
             " another one, and return one of it"
         )
-
     if left_out := _left_out(processor):
         raise WorkerOptionError(
             f"{_named(factory)} must make a processor, and {type(processor).__name__} does not define {left_out}"

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shardherd.consumer.contained import contained
 from shardherd.core.consumer.output_queue import OutputQueue
 from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, Place, ShardId
-from shardherd.worker.contained import contained
 from shardherd.worker.crew import is_async
 from shardherd.worker.guarantees import (
     AT_LEAST_ONCE,

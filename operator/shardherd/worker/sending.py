@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from shardherd.consumer.contained import contained
 from shardherd.consumer.waiting import within
 from shardherd.core.consumer.output_queue import OutputQueue, Queued
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, Place
-from shardherd.worker.contained import contained
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, is_async
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY

@@ -155,3 +155,17 @@ def test_a_call_that_returns_no_list_fails_the_task_with_the_remedy() -> None:
 
     with pytest.raises(TypeError, match="invoke must return a list of results, which is empty for none, not None"):
         rows(async_map(nothing, SCHEMA)(batches(1)))
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError("by a client"), SystemExit(3)], ids=repr)
+def test_a_call_that_its_client_cancels_or_that_wants_to_exit_is_tried_again(error: BaseException) -> None:
+    raises, called = [error], []
+
+    async def invoke(row: Row) -> list[Row]:
+        called.append(row["e"])
+        if row["e"] == 1 and raises:
+            raise raises.pop()
+        return [row]
+
+    assert rows(async_map(invoke, SCHEMA, retries=1, pause=0.0)(batches(3))) == [0, 1, 2]
+    assert sorted(called) == [0, 1, 1, 2]

@@ -1,6 +1,6 @@
 """Makes a failure of what a program raises that would end more than its call: a task of ours, or the loop of all coroutines.
 
-Asked by `sending`, `outputs`, `asynchronous` and `delivery` around what the program awaits. A client that connects again may
+Asked by `calls`, and by the worker, around what the program awaits. A client that connects again may
 cancel what waits for it, and `sys.exit` may stand in a function that is called deep inside: each is a failure as any other.
 Decides nothing else.
 """
