@@ -25,7 +25,7 @@ from shardherd.ports import SourceUnavailableError
 from shardherd.source.kafka import cluster_connection
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.leader_epochs import Mark
-from shardherd.source.kafka.wide_reads import RawFetch
+from shardherd.source.kafka.raw_fetch import RawFetch
 from shardherd.source.reading import lost_records, range_reader
 from shardherd.source.reading.fetch_sizing import FetchSizing
 from shardherd.source.reading.lost_records import RangeLostError

@@ -19,9 +19,10 @@ from shardherd.core.model.security import Security
 from shardherd.source.kafka import lookup
 from shardherd.source.kafka.cluster_connection import TRANSIENT, ClusterConnection, Leaders, SourceRefusedError, explained
 from shardherd.source.kafka.fetch_memory import FetchMemory, Turns
-from shardherd.source.kafka.fetching import Asked, Fetched, fetched, request_for
+from shardherd.source.kafka.fetching import Fetched, fetched
 from shardherd.source.kafka.leader_epochs import Diverged, EndOffsets, LogChecks, Mark
 from shardherd.source.kafka.partitions import EARLIEST, LATEST, Partition, partition_of, shard_of
+from shardherd.source.kafka.raw_fetch import Asked, Question, RawFetch
 from shardherd.source.kafka.replicas import BEHIND_FOR, Replicas
 
 log = logging.getLogger(__name__)
@@ -128,11 +129,14 @@ class Brokers(ClusterConnection):
         for node, shards in turn.items():
             most = {shard: shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard] for shard in shards}
             wanted = [shard for shard in shards if shard not in unread]
-            asked = [Asked(partition_of(shard), positions[shard], most[shard], epochs[shard]) for shard in wanted]
+            asked: dict[str, list[Asked]] = {}
+            for shard in wanted:
+                topic, partition = partition_of(shard)
+                asked.setdefault(topic, []).append(Asked(partition, positions[shard], most[shard], epochs[shard]))
             if asked:
-                ids = {topic: self.topic_id(topic) for topic in {each.partition[0] for each in asked}}
+                ids = {topic: self.topic_id(topic) for topic in asked}
                 rack = self._replicas.rack_for(node, route)
-                request = request_for(asked, ids, answer_bytes, committed=self.committed, rack=rack)
+                request = RawFetch(Question(asked, ids, answer_bytes, self.committed, rack))
                 names = {topic_id: name for name, topic_id in ids.items()}
                 futures.append((node, wanted, names, self.send_to(request, node)))
         outside: dict[Partition, int] = {}

@@ -1,8 +1,8 @@
 """Large answers from kafka-python's connections, without most of the copying.
 
 kafka-python reads 4 KiB at a time and copies an answer four times before it is decoded, which takes longer than decompressing
-it. `cluster_connection` uses this for its connections, `fetching` for its requests: fewer and larger reads, and one copy. What
-is on the wire, and everything about connecting, stays kafka-python's.
+it. `cluster_connection` uses this for its connections: fewer and larger reads; `raw_fetch` has the last of the copies. What is
+on the wire, and everything about connecting, stays kafka-python's.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import kafka.errors as errors
-from kafka.protocol.api_header import RequestHeader
-from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from shardherd.source.kafka.connection_manager import ClientManager
 from shardherd.source.kafka_python.private import Received
@@ -62,27 +60,3 @@ class FetchManager(ClientManager):
 
     def receive(self, sock: Any, own: Callable[[], Received]) -> Received:  # noqa: ARG002
         return receive(sock)
-
-
-class _Response:
-    """FetchResponse of one version, decoded from where the answer was read to."""
-
-    def __init__(self, version: int) -> None:
-        self._versioned = FetchResponse[version]
-
-    def parse_header(self, data: Any) -> Any:
-        return self._versioned.parse_header(data)
-
-    def decode(self, data: Any) -> Any:
-        return self._versioned.decode(memoryview(data)[data.tell() :])
-
-
-class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
-    def get_response_class(self) -> _Response:
-        return _Response(self.request_api_version)
-
-
-class RawFetch(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
-    """A FetchRequest whose answer is copied once: into the bytes of each shard."""
-
-    header_class = _Header
