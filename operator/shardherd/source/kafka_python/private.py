@@ -6,6 +6,7 @@ fails with another version of the library, and where one of RELIED_UPON is not t
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ RELIED_UPON = (
         "it reads 4 KiB at a time, and drops what comes together with the end of a connection: why a broker refuses us",
         "(self)",
     ),
-    Private(_TRANSPORT, "_sock", "what `_sock_recv` reads from"),
+    Private(_TRANSPORT, "_sock", "what `_sock_recv` reads from, and what is written to at once"),
+    Private(_TRANSPORT, "_writing", "what is still to be written goes before what is written at once"),
     Private(
         "kafka.protocol.parser.KafkaProtocol",
         "_max_frame_size",
@@ -107,6 +109,7 @@ class HookedManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             self.net.cancel(building)
             raise errors.KafkaConnectionError("no connection was made in time") from error
         transport._sock_recv = _data_before_close(transport, self.receive)
+        transport.write = written_at_once(transport)
         return transport
 
 
@@ -145,6 +148,25 @@ def _data_before_close(transport: Any, receive: Callable[[Any, Callable[[], Rece
         return (data, None) if data else (data, error)
 
     return read
+
+
+def written_at_once(transport: Any) -> Callable[[Any], None]:
+    """kafka-python waits until a socket can be written to before it writes, in two more turns of its loop for each request.
+
+    It can be, mostly. What a socket does not take now, and what is wrong with it, is kafka-python's to see to.
+    """
+    own = transport.write
+
+    def write(data: Any) -> None:
+        sent = 0
+        if data and not transport._writing and not transport.is_closing():
+            with contextlib.suppress(OSError):
+                sent = transport._sock.send(data)
+            transport.last_write = time.monotonic()
+        if sent < len(data) or not data:
+            own(memoryview(data)[sent:])
+
+    return write
 
 
 def allow_answers(connection: Any, size: int) -> None:
