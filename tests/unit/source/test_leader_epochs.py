@@ -147,6 +147,13 @@ def test_an_epoch_that_went_back_is_no_loss_at_once(
     assert read(brokers, 100, 640, Mark(640, 5), fail=False) == list(range(100, 640))
 
 
+def test_only_shards_with_marks_that_are_read_now_have_something_to_be_asked_of() -> None:
+    b, c = ShardId("clicks/1"), ShardId("clicks/2")
+    checks = LogChecks({A: (Mark(9, 3),), c: (Mark(4, 2),)})
+
+    assert (checks.marked({A: 3, b: 3}), LogChecks().marked({A: 3, b: 3})) == ({A: 3}, {})
+
+
 def test_brokers_that_do_not_say_their_epoch_are_asked_nothing() -> None:
     checks = LogChecks({A: (Mark(9, 3),)})
 

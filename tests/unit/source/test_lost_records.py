@@ -1,7 +1,6 @@
 """What a task does about records that are no more, case by case."""
 
 import logging
-from dataclasses import replace
 
 import pytest
 
@@ -23,18 +22,18 @@ def test_a_shard_that_has_its_records_lost_none() -> None:
 
 
 def test_records_that_retention_deleted_are_an_error_or_skipped() -> None:
-    part = replace(PART, data=b"", start=60)
+    part = PART._replace(data=b"", start=60)
 
     with pytest.raises(
         RangeLostError, match=r"shard clicks/0: the records from offset 40 up to 60 are lost; it starts at 60 now"
     ):
         losses().resume(part, 0.0)
     assert losses(fail=False).resume(part, 0.0) == 60
-    assert losses(fail=False).resume(replace(part, start=95), 0.0) == 90, "never past what the task was told to read"
+    assert losses(fail=False).resume(part._replace(start=95), 0.0) == 90, "never past what the task was told to read"
 
 
 def test_a_position_past_the_shards_end_is_an_error_or_the_end_of_the_range() -> None:
-    part = replace(PART, data=b"", start=0, end=7)
+    part = PART._replace(data=b"", start=0, end=7)
 
     watch = losses()
     assert watch.resume(part, 0.0) is None, "a new leader may not know its end yet"
@@ -45,19 +44,19 @@ def test_a_position_past_the_shards_end_is_an_error_or_the_end_of_the_range() ->
 
 
 def test_a_new_leader_has_a_while_to_learn_its_end() -> None:
-    short = replace(PART, data=b"", end=40)
+    short = PART._replace(data=b"", end=40)
     watch = losses()
 
     assert watch.resume(short, 0.0) is None
     assert watch.resume(short, TRUNCATED_AFTER - 1) is None
-    assert watch.resume(replace(short, data=b"batches", end=100), TRUNCATED_AFTER) is None, "it has learned it"
+    assert watch.resume(short._replace(data=b"batches", end=100), TRUNCATED_AFTER) is None, "it has learned it"
     assert watch.resume(short, TRUNCATED_AFTER + 1) is None
     with pytest.raises(RangeLostError, match="the records from offset 40 up to 90 are lost; it ends at 40 now"):
         watch.resume(short, 2 * TRUNCATED_AFTER + 1)
 
 
 def test_what_an_open_transaction_holds_back_is_not_lost() -> None:
-    held = replace(PART, data=b"", end=40, written=100)
+    held = PART._replace(data=b"", end=40, written=100)
     watch = losses()
 
     assert [watch.resume(held, now) for now in (0.0, TRUNCATED_AFTER + 1)] == [None, None]
@@ -70,5 +69,5 @@ def test_a_topic_that_was_made_anew_is_never_read_for_the_old_one(caplog: pytest
     watch = losses(fail=False)
     assert watch.resume(PART, 0.0) is None, "the first id that is seen is the topic's"
     with caplog.at_level(logging.WARNING):
-        assert watch.resume(replace(PART, topic_id="id-2"), 0.0) == 90
+        assert watch.resume(PART._replace(topic_id="id-2"), 0.0) == 90
     assert "going on without them, as failOnDataLoss is false" in caplog.text

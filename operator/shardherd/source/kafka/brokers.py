@@ -196,7 +196,7 @@ class Brokers(ClusterConnection):
         """The shards that are not to be read now: their logs are not those of `checks`, or nobody said so (None)."""
         found: dict[ShardId, Fetched | None] = {}
         marks: dict[ShardId, tuple[Mark, ...]] = {}
-        for shard, epoch in epochs.items():
+        for shard, epoch in checks.marked(epochs).items():
             if (ahead := checks.ahead(shard, epoch)) is not None:
                 # We may be behind: the leaders are looked up.
                 troubles.append(kafka_errors.FencedLeaderEpochError(f"shard {shard}"))

@@ -174,14 +174,15 @@ class ClusterConnection:
         self._topics.update(topic for topic, _ in partitions)
         cluster.set_topics(sorted(self._topics))
         await self._connect()
-        if any(_leader(cluster, each) is None for each in partitions):
+        led = {each: _leader(cluster, each) for each in partitions}
+        if None in led.values():
             # Should that fail too, the shards that have a leader are still read.
             with contextlib.suppress(*TRANSIENT):
                 await cluster.refresh_metadata()
+            led = {each: _leader(cluster, each) for each in partitions}
         leaders: Leaders = {}
         troubles: list[Any] = []
-        for each in partitions:
-            leader = _leader(cluster, each)
+        for each, leader in led.items():
             if leader is not None:
                 leaders[each] = leader
                 continue

@@ -6,16 +6,14 @@ what becomes of an answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding.transactions import Aborted
 from shardherd.source.kafka.leader_epochs import Diverged
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """One shard's part of a Fetch answer: raw batches, and the shard's end as its leader saw it.
 
     Under read_committed the end is that of the decided transactions, and `aborted` are those that were aborted; `written` is
@@ -45,6 +43,8 @@ class Fetched:
 
 def fetched(shard: ShardId, asked: Offset, part: Any, topic_id: str, *, committed: bool) -> Fetched:
     """A shard's part of an answer that is no error."""
-    aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ())
+    aborted: tuple[Aborted, ...] = ()
+    if part.aborted_transactions:
+        aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions)
     end = part.last_stable_offset if committed else part.high_watermark
     return Fetched(shard, asked, part.records or b"", end, topic_id, aborted=aborted, written=part.high_watermark)

@@ -59,6 +59,10 @@ class LogChecks:
         self._marks = {shard: tuple(each) for shard, each in (marks or {}).items()}
         self._verified: dict[ShardId, int] = {}
 
+    def marked(self, epochs: Mapping[ShardId, int]) -> dict[ShardId, int]:
+        """Of these shards, and the epochs under which they are led, those with marks: there is nothing to ask of the others."""
+        return {shard: epochs[shard] for shard in self._marks if shard in epochs}
+
     def ahead(self, shard: ShardId, epoch: int) -> Mark | None:
         """A mark of a later epoch than the one under which the shard is led, as far as we know."""
         later = (mark for mark in self._marks.get(shard, ()) if mark.epoch > epoch >= 0)

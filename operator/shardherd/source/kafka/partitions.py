@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from shardherd.core.model.nouns import ShardId
 
 Partition = tuple[str, int]
 """A topic and a partition number."""
+
+REMEMBERED = 10_000
+"""Shards whose partition is not worked out again: with each Fetch those of all its shards are asked for several times."""
 
 EARLIEST, LATEST = -2, -1
 """Kafka's own numbers for the beginning and the end of a partition, in place of a time."""
@@ -20,6 +25,7 @@ def shard_of(topic: str, partition: int) -> ShardId:
     return ShardId(f"{topic}/{partition}")
 
 
+@lru_cache(REMEMBERED)
 def partition_of(shard: ShardId) -> Partition:
     """The topic and the partition of a shard. Raises ValueError for a name that is not of this form."""
     topic, slash, number = shard.rpartition("/")
