@@ -124,12 +124,12 @@ class KafkaFetcher:
         if any(part.start is not None for part in found):
             # These are answered at once; what may be over soon is not asked for at once again.
             await asyncio.sleep(RETRY_DELAY)
-        parts = []
+        parts: list[Part] = []
         for part in found:
-            parts.append(self._part(part, wanted[part.shard].stop))
-            if part.data:
-                # Thousands of batches may be in it: heartbeats go on before the next one.
+            if parts and parts[-1].size:
+                # Thousands of batches may have been in it: heartbeats go on before the next one.
                 await asyncio.sleep(0)
+            parts.append(self._part(part, wanted[part.shard].stop))
         return parts
 
     def close(self) -> None:

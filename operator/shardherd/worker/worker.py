@@ -242,8 +242,8 @@ class Processing:
             self._away = ""
             stream.arrived(wanted, parts)
             del parts  # or the next Fetch would keep them, though they are processed
-            if not behind:
-                await asyncio.sleep(max(0.0, begun + self._options.fetch_interval - loop.time()))
+            if not behind and (early := begun + self._options.fetch_interval - loop.time()) > 0:
+                await asyncio.sleep(early)
 
 
 class Worker:
