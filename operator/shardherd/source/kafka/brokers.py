@@ -127,12 +127,12 @@ class Brokers(ClusterConnection):
         found = [part for part in unread.values() if part is not None]
         futures = []
         for node, shards in turn.items():
-            most = {shard: shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard] for shard in shards}
             wanted = [shard for shard in shards if shard not in unread]
             asked: dict[str, list[Asked]] = {}
             for shard in wanted:
                 topic, partition = partition_of(shard)
-                asked.setdefault(topic, []).append(Asked(partition, positions[shard], most[shard], epochs[shard]))
+                most = shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard]
+                asked.setdefault(topic, []).append(Asked(partition, positions[shard], most, epochs[shard]))
             if asked:
                 ids = {topic: self.topic_id(topic) for topic in asked}
                 rack = self._replicas.rack_for(node, route)

@@ -43,8 +43,6 @@ class Fetched(NamedTuple):
 
 def fetched(shard: ShardId, asked: Offset, part: Any, topic_id: str, *, committed: bool) -> Fetched:
     """A shard's part of an answer that is no error."""
-    aborted: tuple[Aborted, ...] = ()
-    if part.aborted_transactions:
-        aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions)
+    aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ())
     end = part.last_stable_offset if committed else part.high_watermark
     return Fetched(shard, asked, part.records or b"", end, topic_id, aborted=aborted, written=part.high_watermark)

@@ -2,7 +2,7 @@
 
 kafka-python makes an object of each shard of a request and writes it field by field, which is most of what a Fetch costs whose
 answer is small; and it copies an answer four times. Brokers from Kafka 2.7 on are asked in the bytes of version 12 or 13, as
-they are written here, older ones as kafka-python does it. `fetching` makes the requests. Decides nothing.
+they are written here, older ones as kafka-python does it. `brokers` makes the requests. Decides nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 
 from shardherd.core.model.nouns import Offset
 
@@ -152,12 +153,8 @@ class RawFetch(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kaf
 
 def _count(items: int) -> bytes:
     """The length of an array: one more, as 0 stands for none at all."""
-    left, found = items + 1, bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+    found: bytes = UnsignedVarInt32.encode(items + 1)
+    return found
 
 
 def _text(text: str) -> bytes:

@@ -158,13 +158,15 @@ def written_at_once(transport: Any) -> Callable[[Any], None]:
     own = transport.write
 
     def write(data: Any) -> None:
-        sent = 0
-        if data and not transport._writing and not transport.is_closing():
-            with contextlib.suppress(OSError):
-                sent = transport._sock.send(data)
+        if not data or transport._writing or transport.is_closing():
+            own(data)
+            return
+        left = memoryview(data)
+        with contextlib.suppress(OSError):
+            left = left[transport._sock.send(left) :]
             transport.last_write = time.monotonic()
-        if sent < len(data) or not data:
-            own(memoryview(data)[sent:])
+        if left:
+            own(left)
 
     return write
 
