@@ -9,8 +9,9 @@ from dev.cluster.waiting import wait_for
 
 MOUNT = Path("/sys/fs/cgroup")
 # All pods of an instance share one folder, whose weight by default is that of a single session of the machine: beside a build
-# or a test run they would starve.
-WEIGHT = {"cpu.shares": "51200", "cpu.weight": "5000"}
+# or a test run they would starve. Much heavier, and the API server and kubectl starve beside a few starting applications: with
+# fifty times the default a `kubectl get` took 25 s on two cores.
+WEIGHT = {"cpu.shares": "4096", "cpu.weight": "400"}
 
 
 def folder_name(instance: str) -> str:
