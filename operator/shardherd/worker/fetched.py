@@ -1,18 +1,21 @@
-"""What one Fetch brought of a shard, and how it is cut into batches for `process`.
+"""What a Fetch brought of a shard, and how it is cut into batches for `process`.
 
 Made by `fetching`, queued by `stream`, cut by `holding` in the thread that processes: what waits is as Kafka has sent it, and
-only what is in hand is decompressed. Decides how large a batch is.
+only what is in hand is decompressed. Decides how large a batch is, and which answers are processed as one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.decoding import record_batches
+from shardherd.source.decoding.record_batches import Scan
 from shardherd.source.decoding.record_rows import Rows
-from shardherd.worker.records import Records, Whole, records_of
+from shardherd.worker.records import COLUMNS, Records, Whole, records_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +23,27 @@ if TYPE_CHECKING:
 TOGETHER = 2000
 """Records up to which small batches become Python objects at one go: to begin costs as much as a hundred records. Of more the
 processor's cache would not be left with what is made when it is used."""
+
+SMALL = 256 * 1024
+"""Bytes up to which answers that wait are processed as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """Records of Kafka as they were sent, from `start` up to `stop`. To call it decodes them, about `most` bytes at a time."""
+
+    shard: ShardId
+    scanned: Scan
+    start: Offset
+    stop: Offset
+    most: int
+
+    def __call__(self) -> Iterator[Rows]:
+        return record_batches.decode_rows(self.shard, self.scanned, self.start, self.stop, COLUMNS, most=self.most)
+
+    def is_followed_by(self, later: Undecoded) -> bool:
+        """Whether both can be decoded as one: all of this one is wanted, and nothing of it is in the other one, too."""
+        return self.scanned.next_offset <= self.stop and record_batches.follows(self.scanned, later.scanned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +65,28 @@ class Part:
     tables: Callable[[], Iterable[Rows | pa.RecordBatch]] = tuple
     behind: float | None = None
     cut: Callable[[Part, int], Iterator[Records]] | None = None
+
+
+def take(waiting: deque[Part]) -> Part:
+    """Take out what came first, and what follows it as far as that is small.
+
+    Who is slower than records come would otherwise have an answer for each record, and pay for each what a thousand cost.
+    """
+    parts, size = [waiting.popleft()], 0
+    while waiting and (size := size + parts[-1].size) + waiting[0].size <= SMALL and _is_followed_by(parts[-1], waiting[0]):
+        parts.append(waiting.popleft())
+    first, last = parts[0], parts[-1]
+    if first is last:
+        return first
+    undecoded = [each.tables for each in parts if isinstance(each.tables, Undecoded)]
+    scanned = record_batches.joined([each.scanned for each in undecoded])
+    tables = replace(undecoded[0], scanned=scanned, stop=undecoded[-1].stop)
+    return replace(last, asked=first.asked, size=sum(each.size for each in parts), tables=tables)
+
+
+def _is_followed_by(earlier: Part, later: Part) -> bool:
+    one, other = earlier.tables, later.tables
+    return isinstance(one, Undecoded) and isinstance(other, Undecoded) and one.is_followed_by(other)
 
 
 def batches(part: Part, most: int) -> Iterator[Records]:

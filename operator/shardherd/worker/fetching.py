@@ -22,8 +22,7 @@ from shardherd.source.reading.lost_records import Losses
 from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, RETRY_DELAY
 from shardherd.source.security.environment import KafkaAccess
 from shardherd.worker.crew import Crew
-from shardherd.worker.fetched import TOGETHER, Part
-from shardherd.worker.records import COLUMNS
+from shardherd.worker.fetched import TOGETHER, Part, Undecoded
 from shardherd.worker.stream import Wanted
 
 LAST = 2**63 - 1
@@ -151,8 +150,8 @@ class KafkaFetcher:
             # Most shards of an answer, where many are read to their ends: looking for batches would take most of its time.
             return Part(part.shard, part.asked, part.asked, end, 0, tuple)
         scanned = record_batches.scan(part.shard, part.data, part.asked, aborted=part.aborted)
-        decode = partial(record_batches.decode_rows, part.shard, scanned, part.asked, last, COLUMNS, most=self._at_once)
-        return Part(part.shard, part.asked, min(scanned.next_offset, last), end, len(part.data), decode)
+        tables = Undecoded(part.shard, scanned, part.asked, last, self._at_once)
+        return Part(part.shard, part.asked, min(scanned.next_offset, last), end, len(part.data), tables)
 
     def _no_losses(self) -> Losses:
         return Losses(self._ends, {}, fail=self._fail)

@@ -6,9 +6,11 @@ import asyncio
 
 
 class Slots:
-    """So many slots. Who waits has an event, which is set when it should ask again."""
+    """So many slots. Who waits has an event, which is set when it should ask again. `no_line` is set while nobody waits."""
 
     def __init__(self, count: int) -> None:
+        self.no_line = asyncio.Event()
+        self.no_line.set()
         self._free = count
         self._waiting: dict[asyncio.Event, None] = {}
 
@@ -17,6 +19,7 @@ class Slots:
         first = next(iter(self._waiting), who)
         if not self._free or first is not who:
             self._waiting.setdefault(who)
+            self.no_line.clear()
             return False
         self._free -= 1
         self.leave(who)
@@ -29,6 +32,8 @@ class Slots:
     def leave(self, who: asyncio.Event) -> None:
         """It does not wait any more."""
         self._waiting.pop(who, None)
+        if not self._waiting:
+            self.no_line.set()
         self._wake()
 
     def _wake(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.worker.fetched import Part
+from shardherd.worker.fetched import Part, take
 
 LEAST = 64 * 1024
 """Fewest bytes that a shard's queue may have: with very many shards they take more than the memory that was allowed."""
@@ -82,11 +82,11 @@ class Stream:
         self.open(shard, position, queue.wake, queue.stop)
 
     def pop(self, shard: ShardId) -> Part | None:
-        """What has come first; None if there is nothing. Until `done` it takes its place of the memory."""
+        """What has come first, see `fetched.take`; None if there is nothing. Until `done` it takes its place of the memory."""
         queue = self._queues[shard]
         if not queue.parts:
             return None
-        part = queue.parts.popleft()
+        part = take(queue.parts)
         queue.in_hand += part.size
         return part
 

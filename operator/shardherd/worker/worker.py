@@ -19,6 +19,7 @@ from shardherd.client.consumer import CANCEL_GRACE, AsyncConsumer
 from shardherd.client.pod import consumer_of_pod
 from shardherd.consumer.gauges import OwnGauge
 from shardherd.consumer.session import Session
+from shardherd.consumer.waiting import within
 from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.source.decoding.record_batches import CorruptRecordsError
@@ -40,6 +41,7 @@ from shardherd.worker.metrics import Picture, WorkerMetrics
 from shardherd.worker.options import Options, WorkerOptionError
 from shardherd.worker.place import Place, place
 from shardherd.worker.processor import AnyProcessor
+from shardherd.worker.slots import Slots
 from shardherd.worker.stream import Stream
 from shardherd.worker.surroundings import Surroundings
 
@@ -64,6 +66,10 @@ EXPECTED = (*READING_ERRORS, WorkerOptionError)
 
 RETRY_DELAY = 1.0
 """Seconds until the source is asked again after it could not be."""
+
+LINE = 0.05
+"""Seconds for which shards that were read to their ends are not asked for while others wait for their turn to be processed.
+What comes meanwhile is one answer, and not many that each want a turn. Longer, and the ends that are known would be old."""
 
 SHUTDOWN = 30.0
 """Seconds that `Worker.shutdown` waits for the end: the specification's figure."""
@@ -148,8 +154,8 @@ class Processing:
         )
         self._consumer, self._given_up = consumer, around.adrift
         beside = [
-            asyncio.create_task(self._fetch(consumer, behind=True)),
-            asyncio.create_task(self._fetch(consumer, behind=False)),
+            asyncio.create_task(self._fetch(consumer, around.slots, behind=True)),
+            asyncio.create_task(self._fetch(consumer, around.slots, behind=False)),
             asyncio.create_task(self._tell(consumer)),
         ]
         try:
@@ -216,10 +222,12 @@ class Processing:
                 holding.turned.set()
             self._stream.look_again()
 
-    async def _fetch(self, consumer: AsyncConsumer, *, behind: bool) -> None:
+    async def _fetch(self, consumer: AsyncConsumer, slots: Slots, *, behind: bool) -> None:
         """Fetch what the stream asks for, of one kind of shards, as fast as it is processed."""
         stream, loop = self._stream, asyncio.get_running_loop()
         while True:
+            if not behind and not slots.no_line.is_set():
+                await within(slots.no_line, LINE)
             wanted = stream.ask(behind=behind)
             if not wanted:
                 await stream.may_ask()

@@ -70,6 +70,38 @@ def test_shards_take_turns_where_more_of_them_have_batches_than_are_processed_at
     story(body, threads=1, batch_size=2)
 
 
+def test_shards_that_were_read_to_their_ends_are_not_asked_for_while_others_stand_in_line() -> None:
+    """A Fetch brings a record of each: their processing takes 40 ms, and what comes meanwhile is one answer."""
+
+    async def body(scene: Scene) -> None:
+        scene.program.takes = 0.02
+        scene.coordinator.assign((A, 1, 0), (B, 1, 0))
+        await scene.until(lambda: len(scene.logs.asked) > 2)
+        for _ in range(100):
+            scene.logs.append(A, 1)
+            scene.logs.append(B, 1)
+            await asyncio.sleep(0.03)
+        await scene.until(lambda: scene.program.seen == {A: list(range(100)), B: list(range(100))})
+        batches = len(scene.program.batches(A)) + len(scene.program.batches(B))
+        assert batches < 140, "they had more than one record"
+
+    story(body, threads=1, fetch_interval=0.0)
+
+
+def test_but_after_a_moment_they_are_so_that_their_ends_are_known() -> None:
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 1)
+        scene.logs.append(B, 1)
+        scene.program.takes = 60.0
+        scene.coordinator.assign((A, 1, 0), (B, 1, 0))
+        await scene.until(lambda: bool(scene.program.batches(A) or scene.program.batches(B)))
+        await asyncio.sleep(1)
+        scene.logs.append(A, 7)
+        assert await scene.until(lambda: scene.processing.picture().held[0].end == 8) < 0.2
+
+    story(body, threads=1, fetch_interval=0.0)
+
+
 def test_what_is_done_is_durable_after_the_save_interval_in_one_request() -> None:
     async def body(scene: Scene) -> None:
         scene.coordinator.assign((A, 1, 0), (B, 1, 0))
