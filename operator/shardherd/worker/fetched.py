@@ -103,7 +103,7 @@ def batches(part: Part, most: int) -> Iterator[Records]:
     for table in part.tables():
         rows = table if isinstance(table, Rows) else _rows(part.shard, table)
         for begin in range(0, rows.count, at_once):
-            whole = Whole(rows.slice(begin, at_once))
+            whole = Whole(rows if rows.count <= at_once else rows.slice(begin, at_once))
             count, offsets = whole.rows.count, whole.rows.offsets
             for first in range(0, count, most):
                 if held is not None:

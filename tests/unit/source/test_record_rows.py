@@ -8,7 +8,7 @@ import pytest
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.decoding import record_batches
 from shardherd.source.decoding.record_columns import arrow_of, rows_of_arrow
-from shardherd.source.decoding.record_rows import Rows, Texts, rows_of
+from shardherd.source.decoding.record_rows import FEW, Rows, Texts, rows_of
 from tests.unit.source.kafka_bytes import Record, batch_of
 
 SHARD = ShardId("clicks/3")
@@ -68,9 +68,19 @@ def decoded_without_checksums(data: bytes) -> Rows:
     return rows
 
 
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("count", [1, 2, FEW - 2, FEW - 1, FEW, 3 * FEW])
+def test_a_column_has_the_same_objects_however_many_they_are(count: int, *, nulls: bool) -> None:
+    expected = [None if nulls and at % 3 == 1 else b"%d" % at * (at % 4) for at in range(count)]
+    made = rows_of(SHARD, range(count), range(count), [0] * count, expected, expected[::-1], [()] * count)
+    assert (made.keys.list(), made.values.list()) == (expected, expected[::-1])
+    assert made.slice(1, count).keys.list() == expected[1:]
+
+
+@pytest.mark.parametrize("more", [0, FEW])
 @pytest.mark.parametrize(("ends", "data"), [([0, 2, 1], b"ab"), ([0, 3], b"ab"), ([-1, 1], b"ab")])
-def test_ends_beyond_the_bytes_are_refused(ends: list[int], data: bytes) -> None:
-    texts = Texts(np.array(ends, np.int32), np.frombuffer(data, np.uint8))
+def test_ends_beyond_the_bytes_are_refused(ends: list[int], data: bytes, more: int) -> None:
+    texts = Texts(np.array([*ends, *[ends[-1]] * more], np.int32), np.frombuffer(data, np.uint8))
 
     with pytest.raises(ValueError, match="the ends of a column are not within it"):
         texts.list()

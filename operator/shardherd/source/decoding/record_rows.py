@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import msgspec
 import numpy as np
@@ -23,6 +23,9 @@ from shardherd.source.decoding import record_layout as layout
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
+
+FEW = 16
+"""Byte strings of which Python makes objects sooner than a kernel is called."""
 
 _STRINGS = msgspec.msgpack.Decoder(list[bytes | None])
 _ALL = np.empty(0, np.uint8)
@@ -53,12 +56,25 @@ class Texts:
         """As Python objects."""
         if self.set is not None and not self.set.any():
             return [None] * len(self.set)
-        # msgspec makes 500 of them in the time in which a comprehension makes 100.
-        into = np.empty(5 * len(self.ends) + int(self.ends[-1] - self.ends[0]), np.uint8)
-        size = compiled_records.pack(self.ends, _ALL if self.set is None else self.set, self.data, into)
-        if size < 0:
+        found = _by_slices(self) if len(self.ends) <= FEW else _by_kernel(self)
+        if found is None:
             raise ValueError("the ends of a column are not within it")
-        return _STRINGS.decode(into.data[:size])
+        return found
+
+
+def _by_kernel(column: Texts) -> list[bytes | None] | None:
+    # msgspec makes 500 of them in the time in which a comprehension makes 100.
+    into = np.empty(5 * len(column.ends) + int(column.ends[-1] - column.ends[0]), np.uint8)
+    size = compiled_records.pack(column.ends, _ALL if column.set is None else column.set, column.data, into)
+    return None if size < 0 else _STRINGS.decode(into.data[:size])
+
+
+def _by_slices(column: Texts) -> list[bytes | None] | None:
+    ends, data = column.ends.tolist(), column.data.data
+    if ends[0] < 0 or ends[-1] > len(data) or ends != sorted(ends):
+        return None
+    given = repeat(1) if column.set is None else column.set
+    return [bytes(data[begin:end]) if here else None for (begin, end), here in zip(pairwise(ends), given, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
