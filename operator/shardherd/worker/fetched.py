@@ -67,13 +67,13 @@ class Part:
     cut: Callable[[Part, int], Iterator[Records]] | None = None
 
 
-def take(waiting: deque[Part]) -> Part:
-    """Take out what came first, and what follows it as far as that is small.
+def take(waiting: deque[Part], most: int = SMALL) -> Part:
+    """Take out what came first, and what follows it as far as both are at most so many bytes.
 
     Who is slower than records come would otherwise have an answer for each record, and pay for each what a thousand cost.
     """
     parts, size = [waiting.popleft()], 0
-    while waiting and (size := size + parts[-1].size) + waiting[0].size <= SMALL and _is_followed_by(parts[-1], waiting[0]):
+    while waiting and (size := size + parts[-1].size) + waiting[0].size <= most and _is_followed_by(parts[-1], waiting[0]):
         parts.append(waiting.popleft())
     first, last = parts[0], parts[-1]
     if first is last:

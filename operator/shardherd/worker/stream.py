@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.worker.fetched import Part, take
+from shardherd.worker.fetched import SMALL, Part, take
 
 LEAST = 64 * 1024
 """Fewest bytes that a shard's queue may have: with very many shards they take more than the memory that was allowed."""
@@ -86,7 +86,8 @@ class Stream:
         queue = self._queues[shard]
         if not queue.parts:
             return None
-        part = take(queue.parts)
+        # At most half, as of what is asked for: with all that waits in hand, nothing would be fetched until it is processed.
+        part = take(queue.parts, min(SMALL, self._share // 2))
         queue.in_hand += part.size
         return part
 

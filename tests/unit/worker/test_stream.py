@@ -6,7 +6,9 @@ import asyncio
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.worker.stream import LEAST, MOST, Stream, Wanted
+from tests.unit.source.kafka_bytes import Record, batch_of
 from tests.unit.worker.scene import A, B, part
+from tests.unit.worker.test_fetched import answer
 
 MIB = 1024 * 1024
 
@@ -68,6 +70,20 @@ def test_the_next_part_of_a_shard_is_fetched_while_one_is_processed() -> None:
     stream.arrived(stream.ask(behind=True), [part(A, 0, [0], 1, 9, 2 * MIB)])
     assert stream.pop(A) is not None
     assert stream.ask(behind=True) == {A: Wanted(1, 2 * MIB)}
+
+
+def test_also_where_small_answers_are_processed_as_one_and_a_shard_has_little_room() -> None:
+    stream = Stream(4 * LEAST)
+    opened(stream, A)
+    for at in range(4):
+        stream.arrived({}, [answer(batch_of([Record(at)]), at, size=LEAST)])
+    assert stream.paused == (A,)
+    in_hand = stream.pop(A)
+    assert in_hand is not None
+    assert in_hand.next == 2, "two of four were taken"
+    stream.done(A)
+    assert stream.pop(A) is not None
+    assert stream.ask(behind=False) == {A: Wanted(4, 2 * LEAST)}
 
 
 def test_with_very_many_shards_each_has_the_least() -> None:
