@@ -30,20 +30,25 @@ SMALL = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """Records of Kafka as they were sent, from `start` up to `stop`. To call it decodes them, about `most` bytes at a time."""
+    """Records of Kafka as they were sent, from `start` up to `stop`, in answers that follow each other.
+
+    To call it decodes them, about `most` bytes at a time.
+    """
 
     shard: ShardId
-    scanned: Scan
+    answers: tuple[Scan, ...]
     start: Offset
     stop: Offset
     most: int
 
     def __call__(self) -> Iterator[Rows]:
-        return record_batches.decode_rows(self.shard, self.scanned, self.start, self.stop, COLUMNS, most=self.most)
+        scanned = self.answers[0] if len(self.answers) == 1 else record_batches.joined(self.answers)
+        return record_batches.decode_rows(self.shard, scanned, self.start, self.stop, COLUMNS, most=self.most)
 
     def is_followed_by(self, later: Undecoded) -> bool:
         """Whether both can be decoded as one: all of this one is wanted, and nothing of it is in the other one, too."""
-        return self.scanned.next_offset <= self.stop and record_batches.follows(self.scanned, later.scanned)
+        last, first = self.answers[-1], later.answers[0]
+        return last.next_offset <= self.stop and record_batches.follows(last, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,8 @@ def take(waiting: deque[Part], most: int = SMALL) -> Part:
     if first is last:
         return first
     undecoded = [each.tables for each in parts if isinstance(each.tables, Undecoded)]
-    scanned = record_batches.joined([each.scanned for each in undecoded])
-    tables = replace(undecoded[0], scanned=scanned, stop=undecoded[-1].stop)
+    answers = tuple(answer for each in undecoded for answer in each.answers)
+    tables = replace(undecoded[0], answers=answers, stop=undecoded[-1].stop)
     return replace(last, asked=first.asked, size=sum(each.size for each in parts), tables=tables)
 
 

@@ -150,7 +150,7 @@ class KafkaFetcher:
             # Most shards of an answer, where many are read to their ends: looking for batches would take most of its time.
             return Part(part.shard, part.asked, part.asked, end, 0, tuple)
         scanned = record_batches.scan(part.shard, part.data, part.asked, aborted=part.aborted)
-        tables = Undecoded(part.shard, scanned, part.asked, last, self._at_once)
+        tables = Undecoded(part.shard, (scanned,), part.asked, last, self._at_once)
         return Part(part.shard, part.asked, min(scanned.next_offset, last), end, len(part.data), tables)
 
     def _no_losses(self) -> Losses:

@@ -21,7 +21,7 @@ def answer(data: bytes, asked: Offset, *, stop: Offset = LAST, aborted: Sequence
     """What a Fetch from `asked` brought, as `KafkaFetcher` hands it on."""
     scanned = record_batches.scan(A, data, asked, aborted=aborted)
     next_offset = min(scanned.next_offset, stop)
-    return Part(A, asked, next_offset, next_offset, size or len(data), Undecoded(A, scanned, asked, stop, CACHED))
+    return Part(A, asked, next_offset, next_offset, size or len(data), Undecoded(A, (scanned,), asked, stop, CACHED))
 
 
 def answers(*batches_: Sequence[Offset]) -> list[Part]:
