@@ -387,6 +387,7 @@ class Holding:
         """Whether the delivery's turn has come, with something `new` if that is asked for. Then `ran` gives its slot back."""
         paused = self._consumer.paused and not self._leaving()  # what is begun is finished
         if paused or (new and not self._has_next()):
+            self.no_hand_out()
             return False
         return self._around.slots.take(self.turned)
 

@@ -12,9 +12,20 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model.nouns import Phase
+from shardherd.core.consumer.pending import Pending
+from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.testing.group import PlayedGroup
-from shardherd.worker import Ack, BadRecordError, Record, RecordProcessor, WorkerOptionError
+from shardherd.worker import (
+    Ack,
+    BadRecordError,
+    Checkpoint,
+    Processor,
+    Record,
+    RecordProcessor,
+    Records,
+    WorkerOptionError,
+)
+from shardherd.worker.processor import AnyProcessor
 from tests.unit.worker.acknowledged import Graveyard, Kept
 from tests.unit.worker.scene import A, B, Logs, Scene, story
 from tests.unit.worker.test_worker import running, worker_of
@@ -234,6 +245,45 @@ def test_what_is_not_acknowledged_in_time_comes_again() -> None:
         assert (30.4 < took < 30.6, first(), kept.acks[0]()) == (True, False, True)
 
     story(body, factory=lambda: kept, ack_timeout=30.0)
+
+
+def test_a_shard_that_has_nothing_to_hand_out_any_more_keeps_no_other_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes while a shard is looked at: its attempt ends just after it was looked for, and just before it is asked what
+    is due. B has the only slot until 1.2, the record of A comes again at 1.5, and C waits."""
+    kept, expire, hidden = Kept(), Pending.expire, list[float]()
+    c = ShardId("t/2")
+
+    def just_after(self: Pending[Record], now: float) -> list[Any]:
+        if not hidden and len(self) and self.due_in(now, failed=False) == 0.0:
+            hidden.append(now)
+            return []
+        return expire(self, now)
+
+    class Slow(Processor):
+        def process(self, records: Records, checkpoint: Checkpoint) -> None:
+            seen.append((records.shard, kept.given.copy()))
+
+    async def body(scene: Scene) -> None:
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: kept.shards == [A])
+        scene.coordinator.assign((A, 1, 0), (B, 1, 0), (c, 1, 0))
+        await scene.until(lambda: len(made) == 3)
+        scene.logs.append(A, 1)
+        await scene.until(lambda: kept.given == [0])
+        scene.logs.append(B, 1)
+        await asyncio.sleep(1.1)
+        scene.logs.append(c, 1)
+        await scene.until(lambda: len(seen) == 2)
+        assert (seen, len(hidden)) == ([(B, [0]), (c, [0])], 1)
+
+    seen, made = list[tuple[ShardId, list[int]]](), list[AnyProcessor]()
+
+    def factory() -> AnyProcessor:
+        made.append(Slow() if made else kept)
+        return made[-1]
+
+    monkeypatch.setattr(Pending, "expire", just_after)
+    story(body, factory=factory, ack_timeout=1.0, in_order=False, threads=1, takes={"_in_thread": 1.2}, fetch_interval=0.0)
 
 
 def test_a_shard_that_is_wanted_waits_for_what_is_pending_and_hands_out_nothing() -> None:
