@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import record_batches
-from shardherd.source.decoding.record_batches import Scan
+from shardherd.source.decoding.record_batches import CorruptRecordsError, Scan
 from shardherd.source.decoding.record_rows import Rows
 from shardherd.worker.records import COLUMNS, Records, Whole, records_of
 
@@ -42,8 +42,21 @@ class Undecoded:
     most: int
 
     def __call__(self) -> Iterator[Rows]:
-        scanned = self.answers[0] if len(self.answers) == 1 else record_batches.joined(self.answers)
-        return record_batches.decode_rows(self.shard, scanned, self.start, self.stop, COLUMNS, most=self.most)
+        if len(self.answers) == 1:
+            yield from self._decoded(self.answers[0], self.start)
+            return
+        start = self.start
+        try:
+            for rows in self._decoded(record_batches.joined(self.answers), start):
+                start = int(rows.offsets[-1]) + 1
+                yield rows
+        except CorruptRecordsError:
+            # What is before the damage is given first, as it would be if the answers had not waited.
+            for answer in self.answers:
+                yield from self._decoded(answer, start)
+
+    def _decoded(self, answer: Scan, start: Offset) -> Iterator[Rows]:
+        return record_batches.decode_rows(self.shard, answer, start, self.stop, COLUMNS, most=self.most)
 
     def is_followed_by(self, later: Undecoded) -> bool:
         """Whether both can be decoded as one: all of this one is wanted, and nothing of it is in the other one, too."""
@@ -105,7 +118,16 @@ def batches(part: Part, most: int) -> Iterator[Records]:
     held: Records | None = None
     at = part.asked
     at_once = most * max(1, TOGETHER // most)
-    for table in part.tables():
+    tables = iter(part.tables())
+    while True:
+        try:
+            table = next(tables, None)
+        except CorruptRecordsError:
+            if held is not None:
+                yield held
+            raise
+        if table is None:
+            break
         rows = table if isinstance(table, Rows) else _rows(part.shard, table)
         for begin in range(0, rows.count, at_once):
             whole = Whole(rows if rows.count <= at_once else rows.slice(begin, at_once))

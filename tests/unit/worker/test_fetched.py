@@ -6,14 +6,17 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
+import pytest
+
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import record_batches
+from shardherd.source.decoding.record_batches import CorruptRecordsError
 from shardherd.source.decoding.transactions import Aborted
 from shardherd.worker.fetched import SMALL, TOGETHER, Part, Undecoded, batches, take
 from shardherd.worker.fetching import CACHED, LAST
 from shardherd.worker.records import Record
 from tests.unit.source.kafka_bytes import Record as Written
-from tests.unit.source.kafka_bytes import batch_of, control_batch, empty_batch, legacy_batch, transactional
+from tests.unit.source.kafka_bytes import batch_of, control_batch, empty_batch, legacy_batch, sealed, transactional
 from tests.unit.worker.scene import A
 
 
@@ -94,6 +97,21 @@ def test_what_an_aborted_transaction_wrote_stays_hidden_and_its_end_is_the_end()
     one = take(deque([first, last]))
     assert ([record.offset for record in records_of(one)], one.next) == ([2, 3], 9)
     assert [each.next for each in batches(one, 1)] == [3, 9]
+
+
+def test_what_came_before_damaged_bytes_is_given_first_and_the_error_names_them() -> None:
+    whole = batch_of([Written(2), Written(3)])
+    damaged = sealed(whole[:57] + b"\x7f\xff\xff\xff" + whole[61:], base=2, last_delta=0x7FFFFFFF, attributes=0)
+    one = take(deque([*answers([0], [1]), answer(damaged, 2)]))
+    given = list[Offset]()
+
+    def give() -> None:
+        for records in batches(one, 500):
+            given.extend(record.offset for record in records)
+
+    with pytest.raises(CorruptRecordsError, match="batch at offset 2: 2147483647 records cannot be in"):
+        give()
+    assert given == [0, 1]
 
 
 def test_any_answers_joined_give_the_records_that_they_give_one_by_one() -> None:
