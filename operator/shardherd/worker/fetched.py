@@ -90,16 +90,18 @@ def take(waiting: deque[Part], most: int = SMALL) -> Part:
 
     Who is slower than records come would otherwise have an answer for each record, and pay for each what a thousand cost.
     """
-    parts, size = [waiting.popleft()], 0
-    while waiting and (size := size + parts[-1].size) + waiting[0].size <= most and _is_followed_by(parts[-1], waiting[0]):
-        parts.append(waiting.popleft())
-    first, last = parts[0], parts[-1]
+    first = last = waiting.popleft()
+    parts, size = [first], first.size
+    while waiting and size + waiting[0].size <= most and _is_followed_by(last, waiting[0]):
+        last = waiting.popleft()
+        parts.append(last)
+        size += last.size
     if first is last:
         return first
     undecoded = [each.tables for each in parts if isinstance(each.tables, Undecoded)]
     answers = tuple(answer for each in undecoded for answer in each.answers)
     tables = replace(undecoded[0], answers=answers, stop=undecoded[-1].stop)
-    return replace(last, asked=first.asked, size=sum(each.size for each in parts), tables=tables)
+    return replace(last, asked=first.asked, size=size, tables=tables)
 
 
 def _is_followed_by(earlier: Part, later: Part) -> bool:
