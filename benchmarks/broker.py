@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterator
 
@@ -16,7 +18,8 @@ NAME = os.environ.get("SHARDHERD_BENCH_CLUSTER", "bench")
 
 @contextlib.contextmanager
 def broker() -> Iterator[str]:
-    """Its address. One that runs already under SHARDHERD_BENCH_CLUSTER is used and left."""
+    """Its address. One that runs already under SHARDHERD_BENCH_CLUSTER is used and left; ours is removed on SIGTERM, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cluster = Cluster(NAME)
     running = "SHARDHERD_BENCH_CLUSTER" in os.environ
     cluster.up(kafka=True, prometheus=False, node=False)
