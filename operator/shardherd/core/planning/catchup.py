@@ -111,8 +111,12 @@ class _Case:
         return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
 
     def said(self, asked: int | None, why: str) -> tuple[str, str]:
-        """The reason and the message of a number that stays, where so many are asked for."""
-        if self._stands(self.goal if asked is None else asked):
+        """The reason and the message of a number that stays, where so many are asked for.
+
+        That the first consumers are measured next is true until it is measured that they are enough.
+        """
+        answered = self.sizing.said[0] == FIRST_CONSUMERS and why and asked is not None and asked <= self.goal
+        if not answered and self._stands(self.goal if asked is None else asked):
             return self.sizing.said
         if not why:
             return MEASURING, "How fast records are written and read is being measured."

@@ -173,6 +173,14 @@ class TestTheFirstConsumers:
             1, "RecordsArrived", "1 record to read, and no consumer.", 1
         )
 
+    def test_are_explained_by_the_rates_once_it_is_measured_that_they_are_enough(self) -> None:
+        said = ("FirstConsumers", "How many are needed is measured once consumers read.")
+        assert asked(None, said=said) == Wish(3, *said, 3)
+        assert asked(seen(900, 300), said=said, steady_since=None).reason == "FirstConsumers"
+        found = asked(seen(240, 240), said=said)
+        assert (found.replicas, found.reason) == (3, "KeepingUp")
+        assert found.message.startswith("240 records/s are written, 240 records/s read")
+
 
 class TestTheLimits:
     def test_take_consumers_away_that_are_too_many(self) -> None:
