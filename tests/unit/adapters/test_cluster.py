@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 import pytest
@@ -43,6 +44,21 @@ async def test_no_answer_is_no_refusal() -> None:
 async def test_what_will_not_succeed_by_waiting_is_a_refusal(status: int) -> None:
     with pytest.raises(ClusterRefusedError, match="never"):
         await refusing(ApiError("never", status, "Whatever")).apply(SERVICE)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "failed to create typed patch object (shop/clicks; apps/v1, Kind=StatefulSet): .spec.template.spec.hostnetwork: field"
+        " not declared in schema",
+        "failed to convert new object (shop/clicks; apps/v1, Kind=StatefulSet) to proper version: quantities must match",
+    ],
+)
+async def test_what_is_no_object_of_its_kind_is_a_refusal_although_the_api_server_calls_it_its_own_error(said: str) -> None:
+    error = ApiError(f"the API server refused PATCH /apis/apps with 500 : {said}", 500, "")
+
+    with pytest.raises(ClusterRefusedError, match=re.escape(said)):
+        await refusing(error).apply(SERVICE)
 
 
 @pytest.mark.parametrize("status", [404, 409])

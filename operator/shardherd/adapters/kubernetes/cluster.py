@@ -56,6 +56,10 @@ CONFLICT = 409
 PASSING = frozenset({CONFLICT, 410, 429})
 """What the API server answers because of somebody else's write, of what it has forgotten, or of its load: not of our object."""
 
+UNTYPED = ("failed to create typed patch object", "failed to convert new object")
+"""How the API server says, with status 500, that what is applied is no object of its kind: that it has a field which there is
+none of, or one of another type. So it is with a pod template in which something is misspelled."""
+
 PAGE = 50
 """Objects asked for at once: an answer is of some ten kilobytes an object, and takes five times as much once it is parsed."""
 
@@ -342,7 +346,7 @@ async def ask(api: KubernetesApi, method: str, path: str, body: object = None, *
     except ApiUnavailableError as error:
         raise ClusterUnavailableError(str(error)) from error
     except ApiError as error:
-        if error.status in PASSING or error.status >= 500:
+        if error.status in PASSING or (error.status >= 500 and not any(said in str(error) for said in UNTYPED)):
             raise ClusterUnavailableError(str(error)) from error
         raise ClusterRefusedError(str(error)) from error
 
