@@ -89,11 +89,7 @@ class KubernetesEvents:
         collection = f"/api/v1/namespaces/{group.namespace}/events"
         key = (group.uid, reason, message)
         written = self._written.get(key)
-        if written is not None and now - written.at < AGGREGATE_FOR:
-            written.count += 1
-            written.at = now
-            change = {"count": written.count, "lastTimestamp": rfc3339(self._clock.wall())}
-            self._api.call("PATCH", f"{collection}/{written.name}", change, content_type=MERGE_PATCH)
+        if written is not None and now - written.at < AGGREGATE_FOR and self._again(collection, written, now):
             return
         if not self._afford(group, now):
             log.warning("dropped the event %s of group %s, which writes too many: %s", reason, group, message)
@@ -101,6 +97,19 @@ class KubernetesEvents:
         body = self._event(group, reason, message, warning)
         self._api.call("POST", collection, body)
         self._written[key] = _Written(body["metadata"]["name"], 1, now)
+
+    def _again(self, collection: str, written: _Written, now: float) -> bool:
+        """Raise the count of an event; False if it is gone: somebody deleted it, or its time was over."""
+        written.count += 1
+        written.at = now
+        change = {"count": written.count, "lastTimestamp": rfc3339(self._clock.wall())}
+        try:
+            self._api.call("PATCH", f"{collection}/{written.name}", change, content_type=MERGE_PATCH)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
 
     def _tidy(self, now: float) -> None:
         if now - self._tidied < TIDY:
