@@ -17,7 +17,7 @@ from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from shardherd.source.values.arrow_columns import from_values
-from shardherd.source.values.datetimes import zone
+from shardherd.source.values.datetimes import timestamp_of, zone
 from shardherd.source.values.decoded_values import Decoded, MalformedValueError
 from shardherd.source.values.from_json import FromJson
 from shardherd.source.values.json_column import JsonColumn
@@ -129,6 +129,18 @@ def test_a_malformed_document_fails_and_is_named() -> None:
 )
 def test_a_timestamp_without_a_zone_is_of_the_session(value: bytes, wanted: str) -> None:
     assert fast("a timestamp", value, "Europe/Paris") == datetime.fromisoformat(wanted).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "time_zone", "wanted"),
+    [
+        (b"10000-01-01", "Pacific/Apia", 253_402_254_000),  # its clocks were on the other side of the date line until 2011
+        (b"10000-03-29", "America/New_York", 253_409_918_400),  # summer time began in April until 2006
+        (b"+290000-10-14", "Pacific/Apia", 9_089_373_610_800),
+    ],
+)
+def test_years_beyond_9999_have_the_last_rules_of_a_zone(text: bytes, time_zone: str, wanted: int) -> None:
+    assert timestamp_of(text, zone(time_zone)) == wanted * 1_000_000  # as Spark's from_json has it
 
 
 def test_a_time_zone_given_as_an_option_wins_over_the_session() -> None:

@@ -221,8 +221,8 @@ def offset_at(where: tzinfo, year: int, local_seconds: int) -> int:
     """Seconds that a zone is ahead of UTC at a local time (seconds since 1970-01-01 00:00 there)."""
     if isinstance(where, timezone):
         return int(where.utcoffset(None).total_seconds())
-    # Rules repeat with the calendar's 400 years; before the first rule a zone has its local mean time for ever.
-    shift = 0 if 1 <= year <= 9998 else (2000 + year % 400 if year > 0 else 1 + year % 400) - year
+    # The last rules hold for ever, and repeat with the calendar's 400 years; before the first a zone has its local mean time.
+    shift = 0 if 1 <= year <= 9998 else (9200 + year % 400 if year > 0 else 1 + year % 400) - year
     days = shift // 400 * 146_097 if shift % 400 == 0 else _cycle_days(year, shift)
     moment = datetime(1970, 1, 1) + timedelta(seconds=local_seconds + days * _DAY_SECONDS)
     offset = moment.replace(tzinfo=where).utcoffset()
