@@ -50,6 +50,8 @@ class Schemas:
             return self._rng.choice(
                 (["int", "long"], ["null", "double", "float"], ["int", "string"], ["null", "boolean", "long", "bytes"])
             )
+        if choice < 0.77:
+            return ["null", self.record(depth), "string", self.record(depth)]
         return self.plain(depth)
 
     def plain(self, depth: int) -> Any:

@@ -218,7 +218,40 @@ def _enum(*symbols: str, **more: Any) -> dict[str, Any]:
     return {"type": "enum", "name": "colour", "symbols": list(symbols), **more}
 
 
+CREATED, CANCELLED, RENEWED = (
+    {"type": "record", "name": name, "fields": [_field(*field)]}
+    for name, field in (("created", ("id", "int")), ("cancelled", ("why", "string")), ("renewed", ("id", "int")))
+)
+
 EVOLUTIONS = {
+    "a union of records": (
+        _record(_field("a", ["null", CREATED, CANCELLED, RENEWED])),
+        _record(_field("a", ["null", CREATED, CANCELLED, RENEWED])),
+    ),
+    "a union of records in another order, one renamed": (
+        _record(_field("a", [CREATED, RENEWED, CANCELLED])),
+        _record(_field("a", ["null", CANCELLED | {"name": "stopped"}, RENEWED, CREATED])),
+    ),
+    "a union of records of another name space": (
+        _record(_field("a", ["null", CREATED, RENEWED])) | {"namespace": "shop"},
+        _record(_field("a", ["null", RENEWED, CREATED])),
+    ),
+    "an enum of another name space": (
+        _record(_field("a", ["null", _enum("RED", "BLUE")]), _field("b", _enum("RED") | {"name": "shade"}))
+        | {"namespace": "shop"},
+        _record(_field("a", ["null", _enum("RED", "BLUE", "PINK")]), _field("b", _enum("RED", "PINK") | {"name": "shade"})),
+    ),
+    "types of another name": (
+        _record(_field("a", _enum("RED", "BLUE")), _field("b", {"type": "fixed", "name": "old", "size": 2})),
+        _record(
+            _field("a", _enum("RED", "BLUE") | {"name": "tone", "aliases": ["colour"]}),
+            _field("b", {"type": "fixed", "name": "new", "size": 2, "aliases": ["old"]}),
+        ),
+    ),
+    "another name in a record of another one": (
+        _record(_field("old", "int")) | {"name": "line"},
+        _record(_field("new", "int", aliases=["old"], default=5)),
+    ),
     "fields in another order, one left out": (
         _record(_field("a", "int"), _field("b", "string"), _field("c", "long")),
         _record(_field("c", "long"), _field("a", "int")),

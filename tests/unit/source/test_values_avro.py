@@ -271,6 +271,54 @@ def test_a_default_that_is_a_number_or_empty_is_read_the_fast_way(schemas: Schem
     assert found.slow == 0
 
 
+CREATED = {"type": "record", "name": "Created", "fields": [{"name": "id", "type": "int"}]}
+CANCELLED = {"type": "record", "name": "Cancelled", "fields": [{"name": "why", "type": "string"}]}
+RENEWED = {"type": "record", "name": "Renewed", "fields": [{"name": "id", "type": "int"}]}
+
+
+def test_each_record_of_a_union_is_read_into_its_own_member() -> None:
+    event = record(("event", ["null", CREATED, CANCELLED, RENEWED]))
+
+    found = decoded(event, b"\x00", b"\x02\x0e", b"\x04\x06why", b"\x06\x10")
+
+    nothing = {"member0": None, "member1": None, "member2": None}
+    assert found.values.to_pylist() == [
+        {"event": None},
+        {"event": nothing | {"member0": {"id": 7}}},
+        {"event": nothing | {"member1": {"why": "why"}}},
+        {"event": nothing | {"member2": {"id": 8}}},
+    ]
+    assert found.slow == 0
+
+
+def test_a_record_goes_into_the_branch_of_its_name_or_else_of_its_fields(schemas: SchemaRegistry) -> None:
+    written = schemas.register(record(("event", [CREATED, RENEWED, CANCELLED])))
+    stopped = {"type": "record", "name": "Stopped", "fields": [{"name": "why", "type": "string"}]}
+    reader = record(("event", ["null", stopped, RENEWED, CREATED]))
+
+    values = [framed(written, each) for each in (b"\x00\x0e", b"\x02\x10", b"\x04\x06why")]
+    found = decoded(reader, *values, url=schemas.url)
+
+    nothing = {"member0": None, "member1": None, "member2": None}
+    assert found.values.to_pylist() == [
+        {"event": nothing | {"member2": {"id": 7}}},
+        {"event": nothing | {"member1": {"id": 8}}},
+        {"event": nothing | {"member0": {"why": "why"}}},
+    ]
+
+
+def test_types_have_aliases_as_fields_have(schemas: SchemaRegistry) -> None:
+    colour, key = {"type": "enum", "symbols": ["RED", "BLUE"]}, {"type": "fixed", "size": 2}
+    written = schemas.register(record(("colour", colour | {"name": "Colour"}), ("key", key | {"name": "Key"})))
+    reader = record(
+        ("colour", colour | {"name": "Tone", "aliases": ["Colour"]}), ("key", key | {"name": "Id", "aliases": ["Key"]})
+    )
+
+    found = decoded(reader, framed(written, b"\x02ab"), url=schemas.url)
+
+    assert found.values.to_pylist() == [{"colour": "BLUE", "key": b"ab"}]
+
+
 def test_a_schema_that_cannot_be_read_into_the_other_makes_its_values_malformed(schemas: SchemaRegistry) -> None:
     written = schemas.register(record(("id", "string")))
 

@@ -15,7 +15,8 @@ from pyspark.sql import types as sql
 
 from shardherd.source.values import arrow_columns, avro_schema, compiled_values
 from shardherd.source.values import value_layout as layout
-from shardherd.source.values.avro_schema import Avro, Program, Resolver
+from shardherd.source.values.avro_schema import Program, Resolver
+from shardherd.source.values.avro_types import Avro
 from shardherd.source.values.decoded_values import FAIL_FAST, Decoded, Row
 from shardherd.source.values.from_avro import FromAvro, MalformedAvroError
 from shardherd.source.values.json_column import buffers_of
@@ -42,7 +43,7 @@ class AvroColumn:
         self._slow = FromAvro(self._program, children, self._symbols)
         self._registry = None if registry_url is None else Registry(registry_url)
         self._roots: dict[int, int | str] = {}
-        self._own = self._resolver.resolve(self._reader, self._reader, 0) if registry_url is None else -1
+        self._own = self._resolver.program_of(self._reader, self._reader) if registry_url is None else -1
 
     def decode(self, values: pa.Array[Any]) -> Decoded:
         """A binary array as the typed column. Raises MalformedValueError in mode FAILFAST, and RegistryError in any mode."""
@@ -99,7 +100,7 @@ class AvroColumn:
             assert self._registry is not None
             try:
                 writer: Avro = self._registry.schema(schema_id)
-                self._roots[schema_id] = self._resolver.resolve(writer, self._reader, 0)
+                self._roots[schema_id] = self._resolver.program_of(writer, self._reader)
             except UnknownSchemaError as error:
                 self._roots[schema_id] = str(error)
         root = self._roots[schema_id]

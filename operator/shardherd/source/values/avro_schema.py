@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import types as sql
 
+from shardherd.source.values.avro_matching import PROMOTIONS, alike, branch_of, renamed, same_name
+from shardherd.source.values.avro_types import PRIMITIVES, Avro, Field
 from shardherd.source.values.value_schema import SchemaError, nullable
-
-PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 # Codes of steps.
 (
@@ -39,37 +39,6 @@ _SIMPLE: dict[str, type[sql.DataType]] = {
     "double": sql.DoubleType, "bytes": sql.BinaryType, "string": sql.StringType, "enum": sql.StringType,
     "fixed": sql.BinaryType,
 }  # fmt: skip
-_PROMOTIONS = {
-    "int": ("int", "long", "float", "double"), "long": ("long", "float", "double"), "float": ("float", "double"),
-    "string": ("string", "bytes"), "bytes": ("bytes", "string"),
-}  # fmt: skip
-
-
-@dataclass(slots=True)
-class Field:
-    """A record's field. `default` is only there if `optional`."""
-
-    name: str
-    schema: Avro
-    aliases: tuple[str, ...] = ()
-    optional: bool = False
-    default: Any = None
-
-
-@dataclass(slots=True)
-class Avro:
-    """An Avro schema. `parts` are a union's branches, or the one element or value schema of an array or a map."""
-
-    kind: str
-    name: str = ""
-    logical: str | None = None
-    parts: list[Avro] = field(default_factory=list)
-    fields: list[Field] = field(default_factory=list)
-    symbols: tuple[str, ...] = ()
-    default_symbol: str | None = None
-    size: int = 0
-    precision: int = 0
-    scale: int = 0
 
 
 def parse(text: str, what: str = "option valueSchema") -> Avro:
@@ -122,7 +91,8 @@ def _named(found: Mapping[str, Any], kind: str, space: str, known: dict[str, Avr
     name = str(found["name"])
     space = name.rpartition(".")[0] if "." in name else str(found.get("namespace", space) or "")
     full = name if "." in name or not space else f"{space}.{name}"
-    made = Avro(kind, name=full, logical=found.get("logicalType"))
+    aliases = tuple(each if "." in each or not space else f"{space}.{each}" for each in found.get("aliases", ()))
+    made = Avro(kind, name=full, logical=found.get("logicalType"), aliases=aliases)
     known[full] = made
     if kind == "enum":
         made.symbols, made.default_symbol = tuple(found["symbols"]), found.get("default")
@@ -244,16 +214,20 @@ class Resolver:
     program: Program
     children: Sequence[Sequence[int]]
 
-    def resolve(self, writer: Avro, reader: Avro | None, node: int) -> int:
+    def program_of(self, writer: Avro, reader: Avro) -> int:
+        """The first step for values that `writer` wrote and `reader` reads into the layout's first node."""
+        return self._resolve(renamed(writer, reader), reader, 0)
+
+    def _resolve(self, writer: Avro, reader: Avro | None, node: int) -> int:
         """The first step for values that `writer` wrote and `reader` reads into `node`; without a reader they are skipped."""
         add = self.program.add
         if writer.kind == "union":
-            return self._listed(UNION, -1, [self.resolve(each, reader, node) for each in writer.parts])
+            return self._out_of_union(writer, reader, node)
         if reader is not None and reader.kind == "union":
-            return self._into_union(writer, reader, node)
+            return self._into_union(writer, reader, branch_of(writer, reader), node)
         if reader is None:
             node = -1
-        elif reader.kind != writer.kind and reader.kind not in _PROMOTIONS.get(writer.kind, ()):
+        elif reader.kind != writer.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
             return add(ERROR)
         match writer.kind:
             case "null":
@@ -293,19 +267,22 @@ class Resolver:
         self.program.lists += steps
         return self.program.add(code, node, at, len(steps))
 
-    def _into_union(self, writer: Avro, reader: Avro, node: int) -> int:
-        branches = branches_of(reader)
-        if writer.kind == "null":
-            return self.program.add(NULL if len(branches) < len(reader.parts) else ERROR)
-        chosen = next((at for at, each in enumerate(branches) if each.kind == writer.kind and same_name(each, writer)), None)
-        if chosen is None:
-            chosen = next((at for at, each in enumerate(branches) if each.kind in _PROMOTIONS.get(writer.kind, ())), None)
+    def _out_of_union(self, writer: Avro, reader: Avro | None, node: int) -> int:
+        if reader is not None and alike(writer, reader):
+            steps = [self._into_union(each, reader, at, node) for at, each in enumerate(writer.parts)]
+        else:
+            steps = [self._resolve(each, reader, node) for each in writer.parts]
+        return self._listed(UNION, -1, steps)
+
+    def _into_union(self, writer: Avro, reader: Avro, chosen: int | None, node: int) -> int:
+        """Into the part `chosen` of the reader's union."""
         if chosen is None:
             return self.program.add(ERROR)
-        if not is_choice(reader):
-            return self.resolve(writer, branches[chosen], node)
-        step = self.resolve(writer, branches[chosen], self.children[node][chosen])
-        return self.program.add(MEMBER, node, step)
+        branch = reader.parts[chosen]
+        if branch.kind == "null" or not is_choice(reader):
+            return self._resolve(writer, branch, node)
+        member = sum(each.kind != "null" for each in reader.parts[:chosen])
+        return self.program.add(MEMBER, node, self._resolve(writer, branch, self.children[node][member]))
 
     def _enum(self, writer: Avro, reader: Avro | None, node: int) -> int:
         ordinals = list(range(len(writer.symbols)))
@@ -319,7 +296,7 @@ class Resolver:
     def _container(self, code: int, writer: Avro, reader: Avro | None, node: int, child: int) -> int:
         inner = None if reader is None else reader.parts[0]
         below = -1 if reader is None else self.children[node][child]
-        return self.program.add(code, node, self.resolve(writer.parts[0], inner, below))
+        return self.program.add(code, node, self._resolve(writer.parts[0], inner, below))
 
     def _record(self, writer: Avro, reader: Avro | None, node: int) -> int:
         wanted = [] if reader is None else reader.fields
@@ -327,13 +304,11 @@ class Resolver:
         found: set[str] = set()
         for each in writer.fields:
             at = next((at for at, want in enumerate(wanted) if each.name == want.name), None)
-            if at is None:
-                at = next((at for at, want in enumerate(wanted) if each.name in want.aliases), None)
             if at is None or wanted[at].name in found:
-                steps.append(self.resolve(each.schema, None, -1))
+                steps.append(self._resolve(each.schema, None, -1))
                 continue
             found.add(wanted[at].name)
-            steps.append(self.resolve(each.schema, wanted[at].schema, self.children[node][at]))
+            steps.append(self._resolve(each.schema, wanted[at].schema, self.children[node][at]))
         for at, want in enumerate(wanted):
             if want.name in found:
                 continue
@@ -356,11 +331,6 @@ def is_choice(schema: Avro) -> bool:
     """Whether Spark reads this union into a struct with one member for each branch."""
     branches = branches_of(schema)
     return schema.kind == "union" and len(branches) > 1 and wide(branches) is None
-
-
-def same_name(one: Avro, other: Avro) -> bool:
-    """Whether two named schemas have the same name, leaving their name spaces out; others always do."""
-    return one.kind in ("record", *PRIMITIVES) or one.name.rpartition(".")[2] == other.name.rpartition(".")[2]
 
 
 def default_value(schema: Avro, given: Any) -> tuple[Any, str]:

@@ -14,7 +14,7 @@ import urllib.parse
 import urllib.request
 
 from shardherd.source.values import avro_schema
-from shardherd.source.values.avro_schema import Avro
+from shardherd.source.values.avro_types import Avro
 from shardherd.source.values.value_schema import SchemaError
 
 TIMEOUT = 10.0
