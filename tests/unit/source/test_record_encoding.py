@@ -14,7 +14,7 @@ from kafka.partitioner.default import murmur2
 from kafka.record import MemoryRecords
 
 from shardherd.source.decoding.codecs import Arena, decompress
-from shardherd.source.encoding.record_encoding import BATCH_BYTES, COMPRESSIONS, Encoder, PartitionError, Producer
+from shardherd.source.encoding.record_encoding import BATCH_BYTES, COMPRESSIONS, Encoder, HeaderError, PartitionError, Producer
 
 NOW = 1_700_000_000_000
 BLOCK = 32 * 1024
@@ -105,4 +105,17 @@ def test_headers_times_and_partitions_of_the_rows_are_kept() -> None:
 def test_a_partition_that_is_not_there_is_named() -> None:
     rows = pa.table({"value": pa.array([b"a"]), "partition": pa.array([3])})
     with pytest.raises(PartitionError, match="a row names the partition 3, and the topic has 3: 0 to 2, or null"):
+        list(Encoder(Producer(1, 1)).encode(rows, 3, 0, NOW))
+
+
+@pytest.mark.parametrize(
+    ("header", "said"), [(None, "None"), ({"key": None, "value": b"v"}, r"\{'key': None, 'value': b'v'\}")]
+)
+def test_a_header_without_a_key_is_named(header: dict[str, Any] | None, said: str) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.table({"value": pa.array([b"a"], pa.binary()), "headers": pa.array([[header]], kind)})
+
+    with pytest.raises(
+        HeaderError, match=f"a row has the header {said}: in the column headers only a header's value may be null"
+    ):
         list(Encoder(Producer(1, 1)).encode(rows, 3, 0, NOW))

@@ -86,8 +86,16 @@ class Batch:
     records: int
 
 
-class PartitionError(ValueError):
+class RowError(ValueError):
+    """A row that cannot be a record. Says what is wrong with it."""
+
+
+class PartitionError(RowError):
     """A row names a partition that the topic does not have."""
+
+
+class HeaderError(RowError):
+    """A row has a header without a key, which a record cannot have."""
 
 
 class Encoder:
@@ -104,7 +112,7 @@ class Encoder:
 
         `rows` has `value`, and may have `key`, `headers`, `partition` and `timestamp`. A row goes to its partition, or else to
         its key's as Kafka's clients place it, or else to `keyless`. Its time is its `timestamp`, or else `now`, in
-        milliseconds. Raises PartitionError.
+        milliseconds. Raises RowError.
         """
         count = rows.num_rows
         key_at, keys, key_there = _binary(rows, "key")
@@ -175,9 +183,11 @@ def _headers(rows: pa.Table) -> tuple[npt.NDArray[np.int32], Bytes, Bytes]:
     return _buffers(pa.array(found, pa.binary()))
 
 
-def _header_bytes(headers: list[dict[str, Any]]) -> bytes:
+def _header_bytes(headers: list[dict[str, Any] | None]) -> bytes:
     parts = [_varint(len(headers))]
     for each in headers:
+        if each is None or each["key"] is None:
+            raise HeaderError(f"a row has the header {each}: in the column headers only a header's value may be null")
         key, value = each["key"].encode(), each["value"]
         parts += [_varint(len(key)), key, _varint(-1 if value is None else len(value)), value or b""]
     return b"".join(parts)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.source.encoding.record_encoding import Encoder, PartitionError
+from shardherd.source.encoding.record_encoding import Encoder, RowError
 from shardherd.spark.running_batch import BatchRange
 from shardherd.spark.sinks.positions import Pending
 from shardherd.spark.sinks.rows import SHARD, Rows
@@ -146,7 +146,7 @@ class _Writing:
         self._keyless = (self._keyless + 1) % self._job.partitions
         try:
             rounds = rounds_of(each.encoder.encode(rows, self._job.partitions, self._keyless, int(time.time() * 1000)))
-        except PartitionError as error:
+        except RowError as error:
             raise SinkError(f"the topic {self._job.output.topic}: {error}") from error
         _wait(each)
         each.sending = self._kafka.begin_send(self._job.output, each.transaction, rounds)
