@@ -17,7 +17,6 @@ from shardherd.adapters.memory import (
     MemoryLeadership,
     MemoryOwnership,
     MemoryTokens,
-    SimulatedClock,
 )
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
 from shardherd.ports import Caller, OffsetStore, ShardSource
@@ -27,6 +26,7 @@ from tests.contract.ownership import OwnershipContract
 from tests.contract.secrets import SecretsContract, SecretsLab
 from tests.contract.source import SourceContract
 from tests.harness.memory_secrets import MemorySecrets
+from tests.harness.simulated_clock import SimulatedClock
 
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 

@@ -11,11 +11,11 @@ from typing import Any
 from shardherd.adapters.connector import Sources
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kinesis.connector import KinesisConnector
-from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GrowthCutover, KinesisSource, Reset, ResetState, ResetTo, ShardId, ShardState, ShardView
 from shardherd.ports import SourceConnector
 from shardherd.testing.group import NAMESPACE, PlayedGroup
 from tests.harness.kinesis import REGION, Service
+from tests.harness.memory_positions import MemoryPositions
 from tests.harness.memory_secrets import MemorySecrets
 
 

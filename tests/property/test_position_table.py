@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardherd.adapters.kinesis.positions import TableOffsetStore
-from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, OwnershipUnavailableError, SourceUnavailableError
+from tests.harness.memory_positions import MemoryPositions
 
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 SHARDS = [ShardId(f"orders/shardId-{number:012d}") for number in range(3)]

@@ -9,11 +9,11 @@ import pytest
 
 from shardherd.adapters.kafka.access import LEAST_PAUSE, MAX_AGE, Access
 from shardherd.adapters.kafka.connector import KafkaConnector
-from shardherd.adapters.memory import SimulatedClock
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity, SecretKey
 from shardherd.ports import SourceUnavailableError
 from tests.harness.memory_secrets import MemorySecrets
+from tests.harness.simulated_clock import SimulatedClock
 
 SCRAM = KafkaSecurity(
     "SASL_PLAINTEXT",

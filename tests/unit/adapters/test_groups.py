@@ -9,8 +9,8 @@ import pytest
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.groups import AT_ONCE, KEPT, LASTS, KubernetesGroups
-from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.core.model.errors import CoordinatorUnavailableError
+from tests.harness.simulated_clock import SimulatedClock
 
 PATH = "/apis/shardherd.dev/v1alpha1/namespaces/demo/consumergroups"
 

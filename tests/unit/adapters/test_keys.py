@@ -17,8 +17,8 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
-from shardherd.adapters.memory import SimulatedClock
 from shardherd.ports import Caller, ReviewUnavailableError
+from tests.harness.simulated_clock import SimulatedClock
 
 Json = dict[str, Any]
 

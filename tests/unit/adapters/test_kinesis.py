@@ -16,11 +16,11 @@ from shardherd.adapters.kinesis.access import Access
 from shardherd.adapters.kinesis.connector import OF_AWS, KinesisConnector
 from shardherd.adapters.kinesis.source import MOST, KinesisShardSource
 from shardherd.adapters.kinesis.stream import KinesisStream
-from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GroupIdentity, KinesisSource, ShardId, ShardInfo
 from shardherd.ports import SourceUnavailableError
 from shardherd.source.kinesis.client import AccessKeys, Kinesis, KinesisRefusedError, StreamAccess
 from tests.harness.kinesis import REGION, PlayedKinesis, put, stream
+from tests.harness.memory_positions import MemoryPositions
 from tests.harness.memory_secrets import MemorySecrets
 
 GROUP = GroupIdentity("demo", "orders", "uid-1")

@@ -17,7 +17,7 @@ from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, Kub
 from shardherd.adapters.kubernetes.leading import LeadersApi
 from shardherd.adapters.kubernetes.lease import START, LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.operators import LEADER_LABEL, OperatorPods, holder_of
-from shardherd.adapters.memory import SimulatedClock
+from tests.harness.simulated_clock import SimulatedClock
 
 Json = dict[str, Any]
 

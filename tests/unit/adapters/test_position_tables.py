@@ -16,7 +16,6 @@ from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, Kub
 from shardherd.adapters.kubernetes.positions import ConfigMapPositions
 from shardherd.adapters.local.database import Database
 from shardherd.adapters.local.positions import SqlitePositions
-from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import (
     CommitFencedError,
@@ -26,6 +25,7 @@ from shardherd.ports import (
 )
 from tests.contract.offsets import OffsetsContract, Open
 from tests.harness.config_maps import PlayedConfigMaps, nothing
+from tests.harness.memory_positions import MemoryPositions
 
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 PATH = "/api/v1/namespaces/demo/configmaps/clicks-positions"

@@ -13,9 +13,9 @@ from shardherd.adapters.certificates import AUTHORITY_KEYS, BUNDLE, CHAIN, Data
 from shardherd.adapters.kubernetes import serving
 from shardherd.adapters.kubernetes.api import ApiError
 from shardherd.adapters.kubernetes.serving import ANNOUNCED, ServingCertificate
-from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.core.planning.certificates import DAY, Lifetimes
 from tests.harness.authorities import HOST, foreign
+from tests.harness.simulated_clock import SimulatedClock
 
 
 class Secrets:

@@ -7,7 +7,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.adapters.memory.cluster import MemoryEvents
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import Controller
@@ -15,6 +14,7 @@ from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 from shardherd.telemetry.metrics import OperatorMetrics
 from tests.harness.memory_cluster import MemoryCluster
+from tests.harness.simulated_clock import SimulatedClock
 from tests.unit.controller.builders import MANIFESTS
 
 KEY = ("shop", "clicks")

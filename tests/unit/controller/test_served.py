@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.controller import served as module
 from shardherd.controller.served import GRACE, Served
 from shardherd.core.model.errors import CoordinatorUnavailableError, UnknownGroupError
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
+from tests.harness.simulated_clock import SimulatedClock
 
 SELECTOR = "shardherd.dev/operator=a"
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.controller.trust import AGAIN, Trust
 from tests.harness.memory_cluster import MemoryCluster
+from tests.harness.simulated_clock import SimulatedClock
 from tests.unit.controller.builders import resource
 from tests.unit.controller.fakes import KEY, Bench
 from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view

@@ -16,7 +16,6 @@ from shardherd.adapters.memory import (
     MemoryLeadership,
     MemoryOwnership,
     MemoryTokens,
-    SimulatedClock,
 )
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.coordinator.ports import CoordinatorPorts
@@ -41,6 +40,7 @@ from shardherd.core.model.nouns import (
     ShardId,
 )
 from shardherd.telemetry.metrics import OperatorMetrics
+from tests.harness.simulated_clock import SimulatedClock
 
 IDENTITY = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shardherd.adapters.memory import MemoryTokens, SimulatedClock
+from shardherd.adapters.memory import MemoryTokens
 from shardherd.coordinator.auth import Authenticator, Bearer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.ports import Caller
 from shardherd.telemetry.metrics import OperatorMetrics
+from tests.harness.simulated_clock import SimulatedClock
 from tests.unit.coordinator.rig import IDENTITY, spec_of
 
 POD = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)

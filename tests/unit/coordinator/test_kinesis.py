@@ -13,7 +13,6 @@ import pytest
 from shardherd.adapters.connector import Sources
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kinesis.connector import KinesisConnector
-from shardherd.adapters.memory.positions import MemoryPositions
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.model.nouns import (
     CheckpointReply,
@@ -32,6 +31,7 @@ from shardherd.source.kinesis.client import Kinesis, StreamAccess
 from shardherd.source.kinesis.listing import ListedShard, list_shards
 from shardherd.source.kinesis.shard_reader import ShardReader, of_position
 from tests.harness.kinesis import REGION, PlayedKinesis, merge, put, split, stream
+from tests.harness.memory_positions import MemoryPositions
 from tests.harness.memory_secrets import MemorySecrets
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig
 

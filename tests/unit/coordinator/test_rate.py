@@ -8,7 +8,6 @@ import logging
 import pytest
 from aiohttp.http_exceptions import BadHttpMessage
 
-from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.coordinator import limits
 from shardherd.coordinator.limits import (
     BURST_SECONDS,
@@ -19,6 +18,7 @@ from shardherd.coordinator.limits import (
     RateLimit,
     ServerLog,
 )
+from tests.harness.simulated_clock import SimulatedClock
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from shardherd.adapters.memory import SimulatedClock
 from shardherd.coordinator import copies, refresh
 from shardherd.coordinator.refresh import AT_ONCE, Refresh
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import CheckpointResult, ShardId
 from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
+from tests.harness.simulated_clock import SimulatedClock
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
 GROUP_ID = "demo.clicks"

@@ -8,13 +8,13 @@ import re
 import uuid
 from dataclasses import replace
 
-from shardherd.adapters.memory import SimulatedClock
 from shardherd.coordinator.items import Tell
 from shardherd.coordinator.size_limit import AGAIN, SizeLimit
 from shardherd.core.group.ownership import dumps
 from shardherd.core.model.nouns import GroupSpec, Incarnation, Reset, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue, ShardsDiscovered
 from shardherd.ports import GROWTH_LIMIT
+from tests.harness.simulated_clock import SimulatedClock
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, drain, spec_of
 
 

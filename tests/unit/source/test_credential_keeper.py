@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shardherd.adapters.memory import SimulatedClock
 from shardherd.source.security.credential_errors import CredentialsError
 from shardherd.source.security.credential_keeper import LEAST_AGE, PAUSE, RENEW_AT, Fresh, Keeper
+from tests.harness.simulated_clock import SimulatedClock
 
 
 class Endpoint:

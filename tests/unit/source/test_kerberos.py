@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shardherd.adapters.memory import SimulatedClock
 from shardherd.core.model.security import Security
 from shardherd.source.security.credential_errors import CredentialsError
 from shardherd.source.security.credentials import ClientSettings, Credentials
 from shardherd.source.security.kerberos import AGAIN, Tickets, gssapi_mechanism
+from tests.harness.simulated_clock import SimulatedClock
 
 KEYTAB = b"\x05\x02 keys of clicks"
 SECURITY = Security("SASL_PLAINTEXT", "GSSAPI", username="clicks@EXAMPLE", keytab_file="/keytab")
