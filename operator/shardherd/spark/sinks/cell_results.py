@@ -1,7 +1,8 @@
 """Writes what a cell's query gives: rows of several records, which are known by their cell and the micro-batch's id.
 
-Every sink with `cell=...` calls it on the driver. To `positions` a cell is one shard, whose positions are the batch ids: so all
-that holds for records holds for micro-batches. It decides under which name a cell's position is kept.
+Every sink calls it on the driver; a micro-batch of records goes on as it is. To `positions` a cell is one shard, whose
+positions are the batch ids: so all that holds for records holds for micro-batches. It decides under which name a cell's
+position is kept.
 """
 
 from __future__ import annotations
@@ -18,15 +19,25 @@ if TYPE_CHECKING:
 
     from shardherd.spark.cells.build import Cell
 
+    Write = Callable[[DataFrame, BatchRanges], None]
+
 
 def shard_of(cell: Cell) -> ShardId:
     """The cell as a shard. With the generation of its state behind it (`BatchRanges.key`) no partition is called so."""
     return ShardId(f"cell/{cell.number}")
 
 
-def write_results(
-    write: Callable[[DataFrame, BatchRanges], None], frame: DataFrame, cell: Cell, batch_id: int, shard: ShardId
-) -> None:
+def write_batch(write: Write, frame: DataFrame, batch_id: int, cell: Cell | None, shard: ShardId | None = None) -> None:
+    """Write the micro-batch that foreachBatch has: its records or, of a `cell`, its results. Raises as `write_results`."""
+    from shardherd.spark import ranges
+
+    if cell is None:
+        write(frame, ranges(batch_id))
+    else:
+        write_results(write, frame, cell, batch_id, shard or shard_of(cell))
+
+
+def write_results(write: Write, frame: DataFrame, cell: Cell, batch_id: int, shard: ShardId) -> None:
     """Write a micro-batch of the cell, whose position is kept as that of `shard`. Raises SinkError, RangesError."""
     from shardherd.spark.application import cell_batch_now
 

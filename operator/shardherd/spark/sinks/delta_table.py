@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from shardherd.spark.arrow_map import map_in_arrow
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.cell_results import shard_of, write_results
+from shardherd.spark.sinks.cell_results import write_batch
 from shardherd.spark.sinks.delta_files import FILES_DDL, FileJob, write_files
 from shardherd.spark.sinks.delta_positions import read, written
 from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
@@ -111,12 +111,7 @@ class DeltaSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What foreachBatch calls."""
-        from shardherd.spark import ranges
-
-        if self.cell is None:
-            self.write(frame, ranges(batch_id))
-        else:
-            write_results(self.write, frame, self.cell, batch_id, shard_of(self.cell))
+        write_batch(self.write, frame, batch_id, self.cell)
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""

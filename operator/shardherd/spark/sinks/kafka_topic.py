@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.cell_results import write_results
+from shardherd.spark.sinks.cell_results import write_batch
 from shardherd.spark.sinks.exactly_once import TRIES, WRITINGS, Writings
 from shardherd.spark.sinks.frames import ColumnsError, known_by, stored_columns
 from shardherd.spark.sinks.kafka_rows import WriteJob, all_of, opened, write_records
@@ -84,12 +84,7 @@ class KafkaSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What foreachBatch calls."""
-        from shardherd.spark import ranges
-
-        if self.cell is None:
-            self.write(frame, ranges(batch_id))
-        else:
-            write_results(self.write, frame, self.cell, batch_id, ShardId(f"{self.topic}/0"))
+        write_batch(self.write, frame, batch_id, self.cell, ShardId(f"{self.topic}/0"))
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql.types import StructType
 
 from shardherd.spark.running_batch import BatchRanges
-from shardherd.spark.sinks.cell_results import shard_of, write_results
+from shardherd.spark.sinks.cell_results import write_batch
 from shardherd.spark.sinks.exactly_once import WRITINGS, Writings
 from shardherd.spark.sinks.frames import TYPES, ColumnsError, known_by, refused, stored_columns
 from shardherd.spark.sinks.positions import Pending
@@ -64,12 +64,7 @@ class PostgreSQLSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What foreachBatch calls."""
-        from shardherd.spark import ranges
-
-        if self.cell is None:
-            self.write(frame, ranges(batch_id))
-        else:
-            write_results(self.write, frame, self.cell, batch_id, shard_of(self.cell))
+        write_batch(self.write, frame, batch_id, self.cell)
 
     def write(self, frame: DataFrame, ranges: BatchRanges) -> None:
         """Write a DataFrame that was made of the records of these ranges. Raises SinkError."""
