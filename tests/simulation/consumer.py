@@ -7,6 +7,7 @@ ranges in tasks, logs its end, and after a restart replays what was logged and n
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -293,7 +294,7 @@ class ConsumerRun:
             ours = frozenset(await agent.replay(end))
             self.world.replays(end.shards, ours, self.run)
             kept = {shard: each for shard, each in end.shards.items() if shard in ours}
-            if not await self._batch(start, end, kept, end.as_text()):
+            if not await self._batch(start, end, kept, json.dumps(end.as_dict())):
                 return
             start = end
         while True:
@@ -301,7 +302,7 @@ class ConsumerRun:
             if end is start:
                 await asyncio.sleep(self._trigger)
                 continue
-            location.planned = logged = end.as_text()
+            location.planned = logged = json.dumps(end.as_dict())
             if not self.process.await_outside():
                 return
             if not await self._batch(start, end, end.shards, logged):

@@ -56,9 +56,6 @@ class Offsets:
             found["topics"] = dict(sorted(self.topics.items()))
         return {**found, "v": VERSION, "warm": self.warm}
 
-    def as_text(self) -> str:
-        return json.dumps(self.as_dict())
-
 
 def topics_of(shards: Iterable[ShardId], ids: Mapping[ShardId, str]) -> dict[str, str] | None:
     """The ids of these shards' topics, given those by shard; None if there are none."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from shardherd.core.consumer.cells import Begin, lost
@@ -14,7 +16,8 @@ A, B = ShardId("clicks/0"), ShardId("views/0")
 
 
 def text(**stops: int) -> str:
-    return Offsets("uid", 0, {ShardId(f"{name}/0"): ReadRange(0, stop, 1) for name, stop in stops.items()}).as_text()
+    shards = {ShardId(f"{name}/0"): ReadRange(0, stop, 1) for name, stop in stops.items()}
+    return json.dumps(Offsets("uid", 0, shards).as_dict())
 
 
 def test_a_file_of_the_log_has_a_line_for_each_source_and_others_are_passed_over() -> None:
