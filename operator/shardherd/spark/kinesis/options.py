@@ -157,7 +157,7 @@ def group_options(options: Mapping[str, str]) -> Settings:
         max_bytes=whole(given, "maxBytesPerTrigger"),
         max_span=None if span is None else duration("kinesis.maxSpanPerTrigger", span),
     )
-    values = value_format({name: given[name] for name in VALUE_OPTIONS if name in given})
+    values = value_format(given)
     return Settings(Mode.GROUP, limits, fail_on_data_loss=flag(given, "failOnDataLoss", default=True), values=values)
 
 
@@ -188,14 +188,13 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> KinesisSettings:
         duration("kinesis.maxSpanPerTrigger", given.get("kinesis.maxSpanPerTrigger", f"{SPAN:g}s")),
         whole(given, "maxOffsetsPerTrigger"),
         whole(given, "maxBytesPerTrigger"),
-        value_format({name: given[name] for name in VALUE_OPTIONS if name in given}),
+        value_format(given),
     )
 
 
 def values_in(options: Mapping[str, str]) -> ValueFormat:
     """How values are read. Raises OptionError."""
-    given = _named(options)
-    return value_format({name: given[name] for name in VALUE_OPTIONS if name in given})
+    return value_format(_named(options))
 
 
 def _named(options: Mapping[str, str]) -> dict[str, str]:
