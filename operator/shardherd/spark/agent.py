@@ -56,15 +56,14 @@ STOPS_WITHIN = 2.0
 """Seconds that cancelled tasks have to end before this run leaves its group: soon the process ends, too."""
 
 
-class Agent(ConsumerRun):
+class Agent(ConsumerRun[Tracker]):
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
     `running` says whether Spark runs a task, or may.
 
-    Others read `refusal`, why the query is refused, empty if it is not; `batch_at`, when a micro-batch was handed out or
-    finished last; and `batch`, what the query was given last to read, None before that and after its end. They set
-    `trigger_interval`, the seconds from one trigger of the query to the next, if that is known; and
-    `events_arrive`, if progress events do: then nothing counts as finished before the query's first one has refused nothing.
+    Others read `refusal`, why the query is refused, empty if it is not; and `batch`, what the query was given last to read,
+    None before that and after its end. They set `events_arrive`, if progress events do: then nothing counts as finished before
+    the query's first one has refused nothing.
     """
 
     def __init__(
@@ -77,27 +76,22 @@ class Agent(ConsumerRun):
         running: Callable[[], Awaitable[bool]],
         now: Callable[[], float] = boot_time,
     ) -> None:
-        self.tracker = Tracker()
-        session = Session(coordinator, self.tracker, self, settings, now, beside=(self._watch_adrift,))
-        super().__init__(session, observer, stop, now)
+        tracker = Tracker()
+        session = Session(coordinator, tracker, self, settings, now, beside=(self._watch_adrift,))
+        super().__init__(session, tracker, end_offsets, observer, stop, now)
         self.refusal = ""
         self.events_arrive = False
         self.batch_sizing = BatchSizing(TARGET_SECONDS)
         self.limits = Limits()
-        self._end_offsets = end_offsets
         self._running = running
         self._warm_wanted: int | None = None
-        self.batch_at = now()
         self.batch: HandedBatch | None = None
-        self.trigger_interval = 0.0
         self._records_at = now()
         self._asked_at = now()
-        self._writing = False
         self._bounds: AvailableNow | None = None
         self._adoption = Adoption(self.tracker)
         self._accepted = False  # the query is known not to be refused
         self._drifts = asyncio.Event()  # something was abandoned, and tasks of it may still run
-        self._records = asyncio.Event()  # something may be handed out
         self._event_seen = asyncio.Event()  # the query's first progress event is there, or is not awaited
         self._event_seen.set()
         self._joined = asyncio.Event()  # the first heartbeat was answered
@@ -150,10 +144,6 @@ class Agent(ConsumerRun):
             until = max(until, self._records_at + self.limits.max_delay)
         left = min(LONGEST_WAIT, until - self._now())
         return (Phase.WAITING, left) if left > 0.0 else (Phase.READING, 0.0)
-
-    def set_writing(self, writing: bool) -> None:
-        """Whether the running micro-batch has been read, as far as can be seen from outside, and is being written."""
-        self._writing = writing
 
     async def _watch_adrift(self) -> None:
         """Find out when the tasks have ended of what was abandoned: until then an ordered group does not give its shards up."""
@@ -378,10 +368,6 @@ class Agent(ConsumerRun):
     def known_end_offsets(self) -> Mapping[ShardId, Offset]:
         """The known ends of the shards that we hold."""
         return self._end_offsets.known()
-
-    def ends_changed(self) -> None:
-        """There may be new records."""
-        self._records.set()
 
     def query_ended(self) -> bool:
         """The stream reader is gone: what it did not finish never will be, and its shards may be released.

@@ -64,35 +64,3 @@ class Account(Protocol):
 
     @property
     def in_flight(self) -> Mapping[ShardId, ReadRange]: ...
-
-
-class AnyAgent(Protocol):
-    """An agent, as its runtime knows it. Everything is as `agent.Agent` has it."""
-
-    batch_at: float
-    trigger_interval: float
-    ready: bool
-    cold: str
-
-    @property
-    def tracker(self) -> Account: ...
-
-    @property
-    def acknowledged_at(self) -> float | None: ...
-
-    @property
-    def trouble(self) -> str: ...
-
-    @property
-    def draining(self) -> bool: ...
-
-    @property
-    def gone(self) -> bool: ...
-
-    async def run(self) -> None: ...
-
-    async def drain(self, deadline: float) -> bool: ...
-
-    def set_writing(self, writing: bool) -> None: ...
-
-    def ends_changed(self) -> None: ...

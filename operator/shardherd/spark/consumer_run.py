@@ -8,30 +8,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 from shardherd.consumer.notices import CheckpointEnded, Ended, HeartbeatEnded, Notice
 from shardherd.consumer.session import Session
 from shardherd.core.consumer.settings import SessionSettings, with_room_to_leave
 from shardherd.core.model.gauges import Gauge
-from shardherd.spark.agent_ports import Observer
+from shardherd.spark.agent_ports import Account, KnownEndOffsets, Observer
+
+T = TypeVar("T", bound=Account)
 
 
-class ConsumerRun:
+class ConsumerRun(Generic[T]):
     """One run. `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer.
 
     `now` is monotonic seconds. `gauges` say how full it is. `ready`: it is warm, and may be given shards. `cold`: what it waits
-    for until it is.
+    for until it is. `tracker`: what it holds and reads. Others read `batch_at`, when a micro-batch was handed out or finished
+    last, and set `trigger_interval`, the seconds from one trigger of a query to the next, if that is known.
     """
 
     cold = "the first micro-batch of the streaming query has not run"
 
     def __init__(
-        self, session: Session, observer: Observer, stop: Callable[[str], Awaitable[None]], now: Callable[[], float]
+        self,
+        session: Session,
+        tracker: T,
+        end_offsets: KnownEndOffsets,
+        observer: Observer,
+        stop: Callable[[str], Awaitable[None]],
+        now: Callable[[], float],
     ) -> None:
         self.session = session
+        self.tracker = tracker
         self.ready = False
         self.gauges: Callable[[], tuple[Gauge, ...]] = tuple
+        self.batch_at = now()
+        self.trigger_interval = 0.0
+        self._end_offsets = end_offsets
         self._observer = observer
+        self._writing = False
+        self._records = asyncio.Event()  # something may be handed out, or must not be any more
         self._stop = stop
         self._stop_begun: asyncio.Future[None] | None = None
         self._now = now
@@ -75,6 +91,14 @@ class ConsumerRun:
         does nothing.
         """
         return await self.session.drain(with_room_to_leave(self._now(), deadline, self.settings.drain_timeout))
+
+    def set_writing(self, writing: bool) -> None:
+        """Whether what runs has been read, as far as can be seen from outside, and is being written."""
+        self._writing = writing
+
+    def ends_changed(self) -> None:
+        """There may be new records."""
+        self._records.set()
 
     def hear(self, notice: Notice) -> None:
         """Called by the session with whatever happens in it."""

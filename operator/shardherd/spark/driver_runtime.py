@@ -44,14 +44,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shardherd.consumer.ports import Coordinator
-    from shardherd.spark.agent_ports import AnyAgent, KnownEndOffsets, Observer
+    from shardherd.spark.agent_ports import KnownEndOffsets, Observer
+    from shardherd.spark.consumer_run import ConsumerRun
     from shardherd.spark.kinesis.next_ends import NextEnds
     from shardherd.spark.traces import BatchTraces
     from shardherd.telemetry.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
-A = TypeVar("A", bound="AnyAgent")
+A = TypeVar("A", bound="ConsumerRun[Any]")
 
 CANCEL_GRACE = 3.0
 """Seconds that cancelled jobs have to end before the process does."""

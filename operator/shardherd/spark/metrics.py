@@ -23,7 +23,7 @@ from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
 
-    from shardherd.spark.agent_ports import AnyAgent
+    from shardherd.spark.consumer_run import ConsumerRun
 
 
 LONGEST_COUNT = 4096
@@ -38,7 +38,7 @@ class AgentMetrics:
 
         self.registry = CollectorRegistry(auto_describe=False)
         self._labels = (namespace, group, consumer)
-        self._agent: AnyAgent | None = None
+        self._agent: ConsumerRun[Any] | None = None
 
         def counter(metric: names.Metric) -> Any:
             return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
@@ -94,7 +94,7 @@ class AgentMetrics:
         """The times of those records, as seconds since 1970."""
         self._event_times = dict(found)
 
-    def watch(self, agent: AnyAgent) -> None:
+    def watch(self, agent: ConsumerRun[Any]) -> None:
         """Show this agent's state from now on."""
         self._agent = agent
 
@@ -122,7 +122,7 @@ class AgentMetrics:
 
 
 async def serve_http(
-    agent: AnyAgent, metrics: AgentMetrics, port: int, received: ReceivedCounts, scrapers: Scrapers | None = None
+    agent: ConsumerRun[Any], metrics: AgentMetrics, port: int, received: ReceivedCounts, scrapers: Scrapers | None = None
 ) -> web.AppRunner:
     """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm; and take workers' counts.
 

@@ -25,7 +25,7 @@ from shardherd.spark.offsets import Offsets, OffsetsError, parse
 
 log = logging.getLogger(__name__)
 
-A = TypeVar("A", bound=ConsumerRun)
+A = TypeVar("A", bound=ConsumerRun[Any])
 
 LINE_LIMIT = 64 * 1024 * 1024
 """Longest message in bytes: the offsets of very many shards."""

@@ -67,12 +67,8 @@ class Orders:
     finished: bool
 
 
-class CellAgent(ConsumerRun):
-    """One run of a consumer. All methods belong to the event loop that `run` runs on.
-
-    Others read `batch_at`, when a micro-batch was handed out or finished last, and set `trigger_interval`, the seconds from one
-    trigger of a query to the next.
-    """
+class CellAgent(ConsumerRun[CellLedger]):
+    """One run of a consumer. All methods belong to the event loop that `run` runs on."""
 
     cold = "shardherd.spark.run_cells(build) has not been called, by which alone a group with spec.state reads, or still begins"
 
@@ -86,26 +82,17 @@ class CellAgent(ConsumerRun):
         now: Callable[[], float] = boot_time,
     ) -> None:
         self.ledger = CellLedger()
-        super().__init__(Session(coordinator, self.ledger, self, settings, now), observer, stop, now)
-        self.batch_at = now()
-        self.trigger_interval = 0.0
-        self._end_offsets = end_offsets
+        session = Session(coordinator, self.ledger, self, settings, now)
+        super().__init__(session, self.ledger, end_offsets, observer, stop, now)
         self._pauses = Pauses()
         self._failures: dict[int, str] = {}  # of the cells that have not run well since: what was said first
-        self._writing = False
         self._readers: dict[int, CellReader] = {}
         self._numbers = 0
         self._runs: dict[int, int] = {}  # how often the query of each cell was started, for its readers to be known by
         self._batches: dict[int, HandedBatch] = {}
         self._finished: set[tuple[int, int]] = set()  # of Trigger.AvailableNow, by cell and generation: read up to its end
         self._closed = False
-        self._records = asyncio.Event()  # something may be handed out, or must not be any more
         self._turned = asyncio.Event()  # there may be new orders
-
-    @property
-    def tracker(self) -> CellLedger:
-        """As metrics and the watch over tasks know it."""
-        return self.ledger
 
     @property
     def trouble(self) -> str:
@@ -156,10 +143,6 @@ class CellAgent(ConsumerRun):
             self.ready = True
             log.info("warm, and may be given cells", extra=self.session.log_fields())
             self.session.heartbeat_now()
-
-    def set_writing(self, writing: bool) -> None:
-        """Whether what runs has been read, as far as can be seen from outside, and is being written."""
-        self._writing = writing
 
     def _about(self) -> tuple[Phase, float]:
         """What this consumer is about, and in how many seconds it means to go on if it waits; 0 if it does not."""
@@ -347,10 +330,6 @@ class CellAgent(ConsumerRun):
         """The known ends of what this reader reads."""
         readable = self._readable(reader)
         return {shard: end for shard, end in self._end_offsets.known().items() if shard in readable}
-
-    def ends_changed(self) -> None:
-        """There may be new records."""
-        self._records.set()
 
     def _to_stop(self, cell: int) -> bool:
         return self._closed or self.session.ending or cell not in self.ledger.running or cell in self.ledger.to_stop()
