@@ -25,14 +25,13 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
 )
 
-from shardherd.clock import boot_time
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
 from shardherd.core.planning.durability import Durability
 from shardherd.source.encoding.record_encoding import Batch, Producer
 from shardherd.source.kafka.cluster_connection import TRANSIENT, ClusterConnection, SourceRefusedError
 from shardherd.source.kafka.connection_manager import error_text
-from shardherd.source.kafka.coordinators import GROUP, TRANSACTION, ask_coordinator
+from shardherd.source.kafka.coordinators import GROUP, TRANSACTION, Wire, ask_coordinator
 from shardherd.source.kafka.partitions import partition_of, shard_of
 from shardherd.transactions import topic_lookup
 from shardherd.transactions.outcomes import ConflictError, SinkError, Stored
@@ -144,24 +143,6 @@ class Transaction:
         }
 
 
-class _Wire:
-    """What a step may use: the connection, and the time by which it must end. A `coordinators.Wire`."""
-
-    def __init__(self, manager: Any, coordinators: dict[tuple[int, str], int], within: float) -> None:
-        self._manager = manager
-        self.coordinators = coordinators
-        self._deadline = boot_time() + within
-
-    async def send(self, request: Any, node: int | str | None = None) -> Any:
-        return await self._manager.send(request, node_id=node)
-
-    async def sleep(self, seconds: float) -> None:
-        await self._manager.net.sleep(seconds)
-
-    def expired(self, after: float = 0.0) -> bool:
-        return boot_time() + after >= self._deadline
-
-
 class Transactions(ClusterConnection):
     """Writes to one cluster. What `begin_...` starts goes on beside others; the function that it returns waits for it."""
 
@@ -213,11 +194,11 @@ class Transactions(ClusterConnection):
         except SinkError as error:
             log.info("left to its next producer: %s", error)
 
-    def _step(self, what: str, work: Callable[[_Wire], Awaitable[T]], within: float | None = None) -> Callable[[], T]:
+    def _step(self, what: str, work: Callable[[Wire], Awaitable[T]], within: float | None = None) -> Callable[[], T]:
         limit = self._timeout if within is None else within
 
         async def judged() -> T:
-            wire = _Wire(self._manager, self._coordinators, limit)
+            wire = Wire(self._manager, self._coordinators, limit)
             try:
                 return await self._again(wire, lambda: work(wire))
             except FENCED as error:
@@ -238,7 +219,7 @@ class Transactions(ClusterConnection):
 
         return self.begin(judged, limit + MARGIN, ())
 
-    async def _again(self, wire: _Wire, work: Callable[[], Awaitable[T]]) -> T:
+    async def _again(self, wire: Wire, work: Callable[[], Awaitable[T]]) -> T:
         """A step, from its beginning, until it is through: each one may be done twice."""
         delay = RETRY_FIRST
         while True:
@@ -252,7 +233,7 @@ class Transactions(ClusterConnection):
             await wire.sleep(delay)
             delay = min(2 * delay, RETRY_MAX)
 
-    async def _look(self, wire: _Wire, output: Output, shards: Iterable[ShardId]) -> tuple[dict[ShardId, Stored], set[ShardId]]:
+    async def _look(self, wire: Wire, output: Output, shards: Iterable[ShardId]) -> tuple[dict[ShardId, Stored], set[ShardId]]:
         topics = defaultdict(list)
         for shard in shards:
             topic, number = partition_of(shard)
@@ -284,7 +265,7 @@ class Transactions(ClusterConnection):
                     found[shard] = Stored(int(each.committed_offset), epoch, of)
         return found, moving
 
-    async def _open(self, wire: _Wire, output: Output, shard: ShardId) -> Transaction:
+    async def _open(self, wire: Wire, output: Output, shard: ShardId) -> Transaction:
         transactional_id = output.transactional_id(shard)
         response, _ = await ask_coordinator(
             wire,
@@ -306,7 +287,7 @@ class Transactions(ClusterConnection):
             raise errors.UnstableOffsetCommitError(f"the position of {shard}")
         return Transaction(shard, transactional_id, Producer(response.producer_id, response.producer_epoch), found.get(shard))
 
-    async def _send(self, wire: _Wire, output: Output, transaction: Transaction, rounds: list[list[Batch]]) -> None:
+    async def _send(self, wire: Wire, output: Output, transaction: Transaction, rounds: list[list[Batch]]) -> None:
         if new := sorted({each.partition for batches in rounds for each in batches} - transaction.added):
             await self._add(wire, output, transaction, new)
         while rounds:
@@ -321,7 +302,7 @@ class Transactions(ClusterConnection):
                 await wire.sleep(RETRY_FIRST)
             rounds.pop(0)
 
-    async def _add(self, wire: _Wire, output: Output, transaction: Transaction, partitions: list[int]) -> None:
+    async def _add(self, wire: Wire, output: Output, transaction: Transaction, partitions: list[int]) -> None:
         transaction.open = True
         await ask_coordinator(
             wire,
@@ -379,7 +360,7 @@ class Transactions(ClusterConnection):
             self._manager.cluster.request_update()
         return troubles[-1] if troubles else None
 
-    async def _commit(self, wire: _Wire, output: Output, transaction: Transaction, stored: Stored) -> None:
+    async def _commit(self, wire: Wire, output: Output, transaction: Transaction, stored: Stored) -> None:
         topic, number = partition_of(transaction.shard)
         entry = _CommitTopic.TxnOffsetCommitRequestPartition(
             partition_index=number,
@@ -416,7 +397,7 @@ class Transactions(ClusterConnection):
                 f"whether records of {transaction.shard} were committed is not known: {error_text(error)}"
             ) from error
 
-    async def _end(self, wire: _Wire, transaction: Transaction, *, committed: bool) -> None:
+    async def _end(self, wire: Wire, transaction: Transaction, *, committed: bool) -> None:
         await ask_coordinator(
             wire,
             transaction.transactional_id,

@@ -27,8 +27,8 @@ from kafka.errors import (
 )
 
 from shardherd.adapters.kafka.access import Access
-from shardherd.clock import boot_time
 from shardherd.ports import SourceUnavailableError
+from shardherd.source.kafka import coordinators
 from shardherd.source.kafka.connection_manager import PLAINTEXT, ClientManager, Failure, error_text
 from shardherd.source.kafka.network_loop import network_loop
 from shardherd.source.kafka_python.private import crash_of
@@ -64,23 +64,15 @@ _REMEDIES = {
 }
 
 
-class Wire:
-    """What work on kafka-python's loop may use: its connection manager, and the time by which the work must end.
-
-    `coordinators` remembers, for all work on this connection, which broker coordinates a (kind, key).
-    """
-
-    def __init__(self, manager: Any, deadline: float, coordinators: dict[tuple[int, str], int]) -> None:
-        self._manager = manager
-        self.deadline = deadline
-        self.coordinators = coordinators
+class Wire(coordinators.Wire):
+    """What work on kafka-python's loop may use: its connection manager, and the time by which the work must end."""
 
     async def send(self, request: Any, node: int | str | None = None) -> Any:
         """The response to a request, from that broker or any. Raises a KafkaError, surely unsent when the time is over."""
         if self.expired():
             raise KafkaTimeoutError(f"no time left to send {type(request).__name__}")
         # A request that times out closes the connection under all groups, so none is given less than its full time.
-        return await self._manager.send(request, node_id=node)
+        return await super().send(request, node)
 
     @property
     def version(self) -> str:
@@ -90,13 +82,6 @@ class Wire:
     def refused_by(self, node: int) -> bool:
         """Whether this broker is there, but one of the two sides did not accept the other when it was connected to last."""
         return any(failure.broker == node and _is_refusal(failure) for failure in self._manager.failures())
-
-    async def sleep(self, seconds: float) -> None:
-        await self._manager.net.sleep(seconds)
-
-    def expired(self, after: float = 0.0) -> bool:
-        """Whether the time is over, or will be in so many seconds."""
-        return boot_time() + after >= self.deadline
 
 
 class KafkaConnection:
@@ -121,7 +106,7 @@ class KafkaConnection:
         """
         manager = await self._open()
         try:
-            wire = Wire(manager, boot_time() + timeout, self._coordinators)
+            wire = Wire(manager, self._coordinators, timeout)
             result: T = await self._call(lambda: work(wire), timeout + HANG_MARGIN)
             return result
         except (KafkaError, TimeoutError) as error:

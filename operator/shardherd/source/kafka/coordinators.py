@@ -6,10 +6,12 @@ Used by the operator's adapter and by the Kafka sink, on kafka-python's loop: wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.metadata import FindCoordinatorRequest
+
+from shardherd.clock import boot_time
 
 GROUP, TRANSACTION = 0, 1
 
@@ -20,23 +22,27 @@ _MOVED = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)
 _BUSY = (errors.CoordinatorLoadInProgressError, errors.ConcurrentTransactionsError, errors.UnstableOffsetCommitError)
 
 
-class Wire(Protocol):
-    """How requests are sent, and the time by which the work must end.
+class Wire:
+    """How requests are sent by a connection manager, and the time by which the work must end.
 
     `coordinators` remembers, for all work on a connection, which broker coordinates a (kind, key).
     """
 
-    coordinators: dict[tuple[int, str], int]
+    def __init__(self, manager: Any, coordinators: dict[tuple[int, str], int], within: float) -> None:
+        self._manager = manager
+        self._deadline = boot_time() + within
+        self.coordinators = coordinators
 
     async def send(self, request: Any, node: int | str | None = None) -> Any:
         """The response to a request, from that broker or any. Raises a KafkaError."""
-        ...
+        return await self._manager.send(request, node_id=node)
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        await self._manager.net.sleep(seconds)
 
     def expired(self, after: float = 0.0) -> bool:
         """Whether the time is over, or will be in so many seconds."""
-        ...
+        return boot_time() + after >= self._deadline
 
 
 async def ask_coordinator(
