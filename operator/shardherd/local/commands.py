@@ -109,7 +109,7 @@ def _up(arguments: Arguments, state: State) -> int:
             " apply`, end it by `shardherd local down`, or give another folder by --state"
         )
     if arguments.detach:
-        return _detached(state)
+        return _detached(state, _in_the_foreground(arguments))
     leadership = FileLeadership(state.lock)
     if not leadership.take():
         raise CannotRunError(f"another local operator has just begun on {state.folder}")
@@ -139,9 +139,18 @@ def _operate(state: State, objects: Objects, leadership: FileLeadership, asked: 
     return 0 if well else FAILED
 
 
-def _detached(state: State) -> int:
-    """The same command in the background, until it leads or has failed."""
-    again = [argument for argument in sys.argv[1:] if argument not in ("-d", "--detach")]
+def _in_the_foreground(arguments: Arguments) -> list[str]:
+    """The same `up` for a process of its own. It is written anew, as `-d` may stand in one word with other options."""
+    given = {name: value for name, value in vars(arguments).items() if name not in ("command", "verb", "local", "detach")}
+    words = ["local", "up"]
+    for name, value in given.items():
+        for each in value if isinstance(value, list) else [value]:
+            words += [] if each is None else [f"--{name.replace('_', '-')}={each}"]
+    return words
+
+
+def _detached(state: State, again: list[str]) -> int:
+    """The command `again` in the background, until it leads or has failed."""
     begun = state.log.stat().st_size if state.log.exists() else 0
     with state.log.open("ab") as log:
         process = subprocess.Popen(

@@ -1,0 +1,38 @@
+"""`shardherd local up`: what it is asked for on the command line, and how it refuses what cannot be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from shardherd.cli import main
+
+
+class BeganError(Exception):
+    """A process would have begun."""
+
+
+@pytest.mark.parametrize("asked", [["-df", "group.yaml"], ["-d", "-f", "group.yaml"], ["--det", "--file=group.yaml"]])
+def test_what_runs_in_the_background_does_not_begin_another_one_in_the_background(
+    asked: Sequence[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[list[str]] = []
+
+    def begin(command: list[str], **_: object) -> None:
+        begun.append(command)
+        raise BeganError
+
+    monkeypatch.setattr("subprocess.Popen", begin)
+    monkeypatch.setattr("sys.executable", "/bin/python")
+    with pytest.raises(BeganError):
+        main(["local", "up", *asked, "--state", str(tmp_path), "--port", "8080", "--app-dir=-apps"])
+    assert begun == [
+        [
+            *("/bin/python", "-m", "shardherd", "local", "up", f"--state={tmp_path}", "--file=group.yaml", "--bootstrap="),
+            *("--app-dir=-apps", f"--python={sys.executable}", "--port=8080", "--metrics-port=0", "--page-port=0"),
+            "--log-level=INFO",
+        ]
+    ]
