@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,8 @@ LOOK = 0.1
 START_TIMEOUT = 60.0
 """Seconds that an operator in the background has to lead."""
 
+LAST_PORT = 65535
+
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "STOP": signal.SIGSTOP, "CONT": signal.SIGCONT}
 
 Arguments = argparse.Namespace
@@ -66,9 +69,12 @@ def add_to(commands: Any) -> None:
     up = verb("up", _up, "run what the manifest declares until Ctrl-C; then drain")
     manifest(up, required=False)
     up.add_argument("-d", "--detach", action="store_true", help="run in the background; end it by `local down`")
-    up.add_argument("--port", type=int, default=0, help="of the coordinator's API (default: any, then always the same)")
-    up.add_argument("--metrics-port", type=int, default=0, help="of /metrics (default: any, then always the same)")
-    up.add_argument("--page-port", type=int, default=0, help="of the page for a browser (default: any, then always the same)")
+    for name, whose in (
+        ("port", "the coordinator's API"),
+        ("metrics-port", "/metrics"),
+        ("page-port", "the page for a browser"),
+    ):
+        up.add_argument(f"--{name}", type=_port, default=0, help=f"of {whose} (default: any, then always the same)")
     up.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     manifest(verb("apply", _apply, "change what runs to what the manifest declares now"), required=True)
     verb("status", _status, "show groups, consumers, and what happened last")
@@ -85,6 +91,13 @@ def add_to(commands: Any) -> None:
     kill.add_argument("-s", "--signal", default="KILL", choices=sorted(SIGNALS), help="default KILL")
     down = verb("down", _down, "drain and end all consumers, and the operator")
     down.add_argument("--forget", action="store_true", help="remove the state folder, too")
+
+
+def _port(text: str) -> int:
+    """A port, or 0 for any. Raises ArgumentTypeError."""
+    if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no port: use a number from 1 to {LAST_PORT}, or 0 for any")
+    return int(text)
 
 
 def run(arguments: Arguments) -> int:

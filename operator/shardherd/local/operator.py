@@ -179,7 +179,7 @@ class _Local:
                 await server.start()
             except OSError as error:
                 if self._asked.port or runs:
-                    why = "which consumers that run look for" if runs else "which --port names"
+                    why = "which --port names" if self._asked.port else "which consumers that run look for"
                     raise CannotRunError(f"port {port}, {why}, is taken ({error.strerror}): end what listens there") from error
                 port = free_port()
                 continue

@@ -36,3 +36,18 @@ def test_what_runs_in_the_background_does_not_begin_another_one_in_the_backgroun
             "--log-level=INFO",
         ]
     ]
+
+
+@pytest.mark.parametrize("option", ["--port", "--metrics-port", "--page-port"])
+@pytest.mark.parametrize("port", ["65536", "-1", "x", "1_0", "٣", "9" * 5000])
+def test_a_port_that_is_none_is_refused_before_anything_is_declared(
+    option: str, port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["local", "up", "--state", str(tmp_path / "state"), f"{option}={port}"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (ended.value.code, said) == (
+        2,
+        f"shardherd local up: error: argument {option}: {port[:40]!r} is no port: use a number from 1 to 65535, or 0 for any",
+    )
+    assert not (tmp_path / "state").exists()
