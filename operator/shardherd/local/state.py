@@ -40,8 +40,11 @@ class State:
         return self.folder / "operator.log"
 
     def make(self) -> None:
-        """Make the folder, and the short name for it if it needs one."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Make the folder, and the short name for it if it needs one. Raises StateError."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StateError(f"{self.folder} cannot be made a folder ({error.strerror}): name another by --state") from error
         if len(str(self.folder)) <= LONGEST:
             return
         digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]

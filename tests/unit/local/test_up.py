@@ -51,3 +51,10 @@ def test_a_port_that_is_none_is_refused_before_anything_is_declared(
         f"shardherd local up: error: argument {option}: {port[:40]!r} is no port: use a number from 1 to 65535, or 0 for any",
     )
     assert not (tmp_path / "state").exists()
+
+
+def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "state"
+    file.touch()
+    assert main(["local", "up", "--state", str(file)]) == 1
+    assert capsys.readouterr().err == (f"shardherd: {file} cannot be made a folder (File exists): name another by --state\n")
