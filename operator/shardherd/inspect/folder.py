@@ -6,14 +6,16 @@ The coordinator on this machine is always asked, where one runs: whoever may rea
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
 from shardherd import protocol
-from shardherd.adapters.local.database import DatabaseError
+from shardherd.adapters.local.database import DatabaseError, unusable
 from shardherd.adapters.local.events import events
 from shardherd.adapters.local.identity import holder
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json
@@ -43,11 +45,17 @@ class Folder:
 
     def groups(self) -> list[Json]:
         """Every group."""
-        return [each for each in self._objects.all(GROUP) if self._namespace in (None, each["metadata"]["namespace"])]
+        with self._usable():
+            found = self._objects.all(GROUP)
+        return [each for each in found if self._namespace in (None, each["metadata"]["namespace"])]
 
     def group(self, name: str) -> Observed:
         """All that is known of one group."""
         resource = self.resource(name)
+        with self._usable():
+            return self._observed(resource)
+
+    def _observed(self, resource: Json) -> Observed:
         identity = identity_of(resource)
         store = SqliteOwnership(self._objects.database)
         stored = asyncio.run(store.load(identity))
@@ -63,7 +71,7 @@ class Folder:
                 pod
                 for pod in self._objects.all(POD)
                 if pod["metadata"]["namespace"] == identity.namespace
-                and pod["metadata"].get("labels", {}).get(GROUP_LABEL) == name
+                and pod["metadata"].get("labels", {}).get(GROUP_LABEL) == identity.name
             ),
             events=tuple(Happened(rfc3339(each.last), each.reason, each.message, each.count) for each in happened),
             unseen=unseen,
@@ -92,7 +100,8 @@ class Folder:
             return admitted(patched(known, patch), known)
 
         try:
-            changed = self._objects.change((GROUP, identity.namespace, identity.name), edit)
+            with self._usable():
+                changed = self._objects.change((GROUP, identity.namespace, identity.name), edit)
         except RefusedError as error:
             raise InspectError(str(error)) from error
         assert changed is not None
@@ -100,7 +109,16 @@ class Folder:
 
     def change_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Patch a pod of a group."""
-        self._objects.change((POD, namespace, name), lambda known: None if known is None else patched(known, patch))
+        with self._usable():
+            self._objects.change((POD, namespace, name), lambda known: None if known is None else patched(known, patch))
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """What the file does not take is told as such."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise InspectError(unusable(self._state.database, error)) from error
 
     def _view(self, identity: GroupIdentity) -> tuple[GroupView | None, tuple[str, ...]]:
         """The coordinator's view, and why there is none."""

@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.adapters.local.containers import Container
-from shardherd.adapters.local.database import DatabaseError
+from shardherd.adapters.local.database import DatabaseError, unusable
 from shardherd.adapters.local.identity import FileLeadership, holder
 from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
 from shardherd.clock import boot_time
@@ -103,10 +104,14 @@ def _port(text: str) -> int:
 def run(arguments: Arguments) -> int:
     """Run the command that was asked for."""
     work: Callable[[Arguments, State], int] = arguments.local
+    state = State(arguments.state)
     try:
-        return work(arguments, State(arguments.state))
+        return work(arguments, state)
     except (ManifestError, RefusedError, StateError, DatabaseError, CannotRunError) as error:
         print(f"shardherd: {error}", file=sys.stderr)
+        return FAILED
+    except sqlite3.Error as error:
+        print(f"shardherd: {unusable(state.database, error)}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return FAILED

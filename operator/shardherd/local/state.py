@@ -35,6 +35,11 @@ class State:
         return self.folder / "operator.lock"
 
     @property
+    def database(self) -> Path:
+        """The file with all objects."""
+        return self.folder / "state.db"
+
+    @property
     def log(self) -> Path:
         """What an operator in the background writes."""
         return self.folder / "operator.log"
@@ -56,7 +61,7 @@ class State:
 
     def there(self) -> State:
         """Itself. Raises StateError if nothing was ever started here."""
-        if not (self.folder / "state.db").exists():
+        if not self.database.exists():
             raise StateError(
                 f"{self.folder} is no state folder: start one with `shardherd local up`, or name another by --state"
             )
@@ -64,7 +69,7 @@ class State:
 
     def objects(self) -> Objects:
         """Everything that is kept here. Raises DatabaseError."""
-        return Objects(Database(self.folder / "state.db"))
+        return Objects(Database(self.database))
 
     def machine(self, python: str, environment: Mapping[str, str]) -> Machine:
         """Where pods run. They inherit `environment` but for the variables of shardherd and Spark."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,24 @@ def test_it_is_changed_as_a_cluster_is(said: Any, folder: Path) -> None:
     assert [each.cordoned for each in there.group("clicks").drivers()] == [False, True]
     with pytest.raises(InspectError, match=r"spec\.sessionTimeout"):
         there.change("clicks", {"spec": {"sessionTimeout": "1s"}})
+
+
+@pytest.mark.parametrize("command", [["pause", "clicks", "--local"], ["local", "scale", "clicks", "2"]])
+def test_nobody_is_told_to_remove_a_folder_that_is_locked_or_full(
+    command: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shardherd.adapters.local.database.BUSY", 0.0)
+    with closing(sqlite3.connect(folder / "state.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        code = main([*command, "--state", str(folder)])
+    assert (code, capsys.readouterr()) == (
+        1,
+        (
+            "",
+            f"shardherd: {folder}/state.db cannot be used now (database is locked): see that its disk has room, that you may"
+            " write there, and that no other process keeps it locked; then do this again\n",
+        ),
+    )
 
 
 def test_a_pod_of_that_name_in_another_namespace_is_left_alone(folder: Path) -> None:

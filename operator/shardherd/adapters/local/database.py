@@ -51,6 +51,17 @@ class NotCommittedError(sqlite3.OperationalError):
     """The commit itself failed: what was to be written may or may not be there."""
 
 
+def unusable(path: Path, error: sqlite3.Error) -> str:
+    """Why the file cannot be used, and the remedy."""
+    if isinstance(error, sqlite3.OperationalError):
+        # Nothing is wrong with the file itself, and volumes are beside it: nobody should remove them for this.
+        return (
+            f"{path} cannot be used now ({error}): see that its disk has room, that you may write there, and that no other"
+            " process keeps it locked; then do this again"
+        )
+    return f"{path} cannot be used ({error}): remove the state folder, or give another by --state"
+
+
 class Database:
     """One open file. `read` and `write` may be called from any thread; `aread` and `awrite` from an event loop."""
 
@@ -62,9 +73,7 @@ class Database:
             self._connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
             self._prepare()
         except sqlite3.Error as error:
-            raise DatabaseError(
-                f"{path} cannot be used ({error}): remove the state folder, or give another by --state"
-            ) from error
+            raise DatabaseError(unusable(path, error)) from error
         path.chmod(0o600)
 
     def _prepare(self) -> None:
