@@ -160,6 +160,16 @@ REFUSED = [
         id="an end that is no time",
     ),
     pytest.param(
+        {"source": {"kafka": {"endingTimestamp": "2026-13-31T12:00:00Z"}}},
+        'spec.source.kafka.endingTimestamp in body must be of type date-time: "2026-13-31T12:00:00Z"',
+        id="an end in a month that there is not",
+    ),
+    pytest.param(
+        {"reset": {"id": "r", "to": "Timestamp", "timestamp": "2026-02-30T12:00:00Z"}},
+        'spec.reset.timestamp in body must be of type date-time: "2026-02-30T12:00:00Z"',
+        id="a reset to a day that there is not",
+    ),
+    pytest.param(
         {"source": {"kafka": {"endingTimestamp": "2026-01-31T12:00:00Z", "startingPosition": "Latest"}}},
         "spec.source.kafka.startingPosition Latest begins behind spec.source.kafka.endingTimestamp, so that nothing is read:"
         " set it to Earliest, or remove the end",
