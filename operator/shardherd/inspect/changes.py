@@ -9,6 +9,8 @@ from typing import Any
 
 from shardherd.controller.names import CORDONED_LABEL
 from shardherd.core.model.nouns import ConsumerId, ResetState, ResetTo
+from shardherd.core.model.positions import MAX_OFFSET
+from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.model.wording import count
 from shardherd.inspect.answers import Answer, Section, keyed
 from shardherd.inspect.observed import InspectError, Observed
@@ -18,7 +20,7 @@ Patch = dict[str, Any]
 SETTLED = frozenset({ResetState.PLANNED.value, ResetState.REFUSED.value, ResetState.DONE.value, ResetState.PAUSE_FIRST.value})
 """States of a reset that do not change by waiting."""
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_TIME = re.compile(r"(?a:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d{1,6})?(Z|[+-]\d\d:\d\d))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,11 @@ def resetting(observed: Observed, reset: Reset) -> Patch:
     if reset.offsets:
         if reset.to or reset.shards:
             raise InspectError("--offset names shards and positions: leave --to and --shard out", 2)
-        wanted: Patch = dict.fromkeys(before.get("offsets", ())) | dict(map(_offset, reset.offsets))
+        wanted: Patch = dict.fromkeys(before.get("offsets", ())) | _offsets(reset.offsets)
         declared |= {"to": ResetTo.OFFSETS.value, "offsets": wanted}
     elif reset.to in (ResetTo.EARLIEST, ResetTo.LATEST):
         declared["to"] = reset.to
-    elif _TIME.fullmatch(reset.to):
+    elif _is_time(reset.to):
         declared |= {"to": ResetTo.TIMESTAMP.value, "timestamp": reset.to}
     else:
         raise InspectError(
@@ -160,8 +162,29 @@ def reset_answer(resource: Mapping[str, Any], reset_id: str) -> Answer:
     return Answer(data, sections, 0 if good else 3)
 
 
-def _offset(text: str) -> tuple[str, int]:
-    shard, equals, offset = text.rpartition("=")
-    if not equals or "/" not in shard or not offset.isdecimal():
-        raise InspectError(f"--offset is {text!r}: write topic/partition=offset, for example clicks/0=1200", 2)
-    return shard, int(offset)
+def _is_time(text: str) -> bool:
+    """Whether it is written as the definition has it, and there is such a time."""
+    if _TIME.fullmatch(text) is None:
+        return False
+    try:
+        seconds_since_1970(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _offsets(texts: Sequence[str]) -> dict[str, int]:
+    """What each shard is set to. Raises InspectError for what is none, and for a shard that is to be in two places."""
+    found: dict[str, int] = {}
+    for text in texts:
+        shard, equals, offset = text.rpartition("=")
+        if not equals or "/" not in shard or re.fullmatch("[0-9]{1,19}", offset) is None or int(offset) > MAX_OFFSET:
+            raise InspectError(
+                f"--offset is {text!r}: write topic/partition=offset, for example clicks/0=1200; an offset is at most"
+                f" {MAX_OFFSET}",
+                2,
+            )
+        if found.get(shard, int(offset)) != int(offset):
+            raise InspectError(f"--offset names {shard} twice, with {found[shard]} and {offset}: leave one of them out", 2)
+        found[shard] = int(offset)
+    return found

@@ -79,6 +79,15 @@ def test_a_reset_is_declared_as_the_resource_wants_it() -> None:
     [
         (Reset("r", "noon"), "--to is 'noon': write Earliest, Latest or a time such as 2026-01-31T12:00:00Z; or --offset", 2),
         (Reset("r"), "--to is '': write Earliest, Latest or a time", 2),
+        (Reset("r", "2026-13-31T12:00:00Z"), "--to is '2026-13-31T12:00:00Z': write Earliest, Latest or a time", 2),
+        (Reset("r", "2026-02-30T12:00:00Z"), "--to is '2026-02-30T12:00:00Z': write Earliest, Latest or a time", 2),
+        (
+            Reset("r", offsets=("clicks/0=1", "clicks/1=1", "clicks/0=2")),
+            "--offset names clicks/0 twice, with 1 and 2: leave one of them out",
+            2,
+        ),
+        (Reset("r", offsets=("clicks/0=9223372036854775808",)), "--offset is 'clicks/0=9223372036854775808': write", 2),
+        (Reset("r", offsets=("clicks/0=\u0663",)), "--offset is 'clicks/0=\u0663': write topic/partition=offset", 2),
         (
             Reset("r", offsets=("clicks=3",)),
             "--offset is 'clicks=3': write topic/partition=offset, for example clicks/0=1200",
