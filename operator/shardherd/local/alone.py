@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +53,7 @@ def add_to(commands: Any) -> None:
         default=[],
         help="NAME=VALUE, for example startingOffsets=earliest; of a worker for example threads=8 or kafka.isolation.level=...",
     )
-    made.add_argument("--python", default=sys.executable, help="Python that runs it (default: this one)")
+    made.add_argument("--python", type=program, default=sys.executable, help="Python that runs it (default: this one)")
     spark = made.add_argument_group("of a Spark application")
     spark.add_argument("--topic", action="append", help="to read; may be given more than once")
     spark.add_argument(
@@ -64,6 +65,15 @@ def add_to(commands: Any) -> None:
         worker.add_argument(f"--{name}", help=meaning)
     made.add_argument("application", help="file of a Spark application, or module:Class of a worker's processor")
     made.add_argument("arguments", nargs=argparse.REMAINDER, help="of the Spark application")
+
+
+def program(text: str) -> str:
+    """Where this program is, whatever folder it will be started in. Raises ArgumentTypeError."""
+    found = shutil.which(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no program that can be run: name a Python")
+    # Its links stay as they are: by where it is called from it knows its virtual environment.
+    return str(Path(found).absolute())
 
 
 def run(arguments: argparse.Namespace) -> int:

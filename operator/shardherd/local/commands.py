@@ -24,6 +24,7 @@ from shardherd.adapters.local.identity import FileLeadership, holder
 from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
 from shardherd.clock import boot_time
 from shardherd.local import operator, report
+from shardherd.local.alone import program
 from shardherd.local.manifest import Declared, ManifestError, declare, drop_others, scaled
 from shardherd.local.operator import Asked, CannotRunError
 from shardherd.local.schema import RefusedError
@@ -65,7 +66,9 @@ def add_to(commands: Any) -> None:
         )
         made.add_argument("--bootstrap", default="", help="Kafka's host:port, instead of the manifest's")
         made.add_argument("--app-dir", type=Path, help="where mainApplicationFile is (default: beside the manifest)")
-        made.add_argument("--python", default=sys.executable, help="Python that runs the applications (default: this one)")
+        made.add_argument(
+            "--python", type=program, default=sys.executable, help="Python that runs the applications (default: this one)"
+        )
 
     up = verb("up", _up, "run what the manifest declares until Ctrl-C; then drain")
     manifest(up, required=False)

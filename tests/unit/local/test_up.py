@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardherd.cli import main
+from shardherd.local.alone import program
 
 
 class BeganError(Exception):
@@ -26,12 +27,11 @@ def test_what_runs_in_the_background_does_not_begin_another_one_in_the_backgroun
         raise BeganError
 
     monkeypatch.setattr("subprocess.Popen", begin)
-    monkeypatch.setattr("sys.executable", "/bin/python")
     with pytest.raises(BeganError):
         main(["local", "up", *asked, "--state", str(tmp_path), "--port", "8080", "--app-dir=-apps"])
     assert begun == [
         [
-            *("/bin/python", "-m", "shardherd", "local", "up", f"--state={tmp_path}", "--file=group.yaml", "--bootstrap="),
+            *(sys.executable, "-m", "shardherd", "local", "up", f"--state={tmp_path}", "--file=group.yaml", "--bootstrap="),
             *("--app-dir=-apps", f"--python={sys.executable}", "--port=8080", "--metrics-port=0", "--page-port=0"),
             "--log-level=INFO",
         ]
@@ -58,3 +58,18 @@ def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pyt
     file.touch()
     assert main(["local", "up", "--state", str(file)]) == 1
     assert capsys.readouterr().err == (f"shardherd: {file} cannot be made a folder (File exists): name another by --state\n")
+
+
+@pytest.mark.parametrize("command", [["local", "up"], ["local", "apply", "-f", "group.yaml"], ["run"]])
+def test_a_python_that_is_none_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--python", "no/python"])
+    said = capsys.readouterr().err.splitlines()[-1].partition(" error: ")[2]
+    assert (ended.value.code, said) == (2, "argument --python: 'no/python' is no program that can be run: name a Python")
+
+
+def test_a_python_is_found_from_the_folder_where_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    assert program("venv/python") == f"{tmp_path}/venv/python"
