@@ -48,6 +48,9 @@ EXIT: Mapping[int, str] = MappingProxyType(
 LOOK = 0.5
 """Seconds between looks at what becomes of a reset."""
 
+MOST_SECONDS = 1_000_000.0
+"""The longest wait that may be asked for."""
+
 ATTEMPTS = 5
 """How often a reset is declared anew because the resource was changed meanwhile."""
 
@@ -282,6 +285,7 @@ def offsets_reset(
 ) -> None:
     if dry_run is execute:
         raise InspectError("say either --dry-run, which changes no position, or --execute", 2)
+    _check_seconds("--timeout", timeout, 30)
     there = where.open()
     name = reset_id or f"cli-{rfc3339(time.time()).replace(':', '').lower()}"
     wanted = changes.Reset(name, to, tuple(offset or ()), tuple(shard or ()), dry_run, discard_state)
@@ -290,6 +294,12 @@ def offsets_reset(
     while changes.state_of_reset(resource := there.resource(group), name) not in changes.SETTLED and time.time() < until:
         time.sleep(LOOK)
     _say(changes.reset_answer(resource, name), where)
+
+
+def _check_seconds(option: str, given: float, usual: int) -> None:
+    """Raises InspectError for what nobody can wait for, such as `nan`."""
+    if not 0 <= given <= MOST_SECONDS:
+        raise InspectError(f"{option} is {given:g}: write seconds from 0 to {MOST_SECONDS:.0f}, for example {usual}", 2)
 
 
 def _declare(there: Groups, group: str, wanted: changes.Reset) -> None:
@@ -339,8 +349,9 @@ def top(
     where: Where,
     group: Annotated[str | None, typer.Argument(metavar="[GROUP]", autocompletion=_group_names)] = None,
     interval: Annotated[float, typer.Option(help="seconds between looks")] = 2.0,
-    count: Annotated[int, typer.Option(help="so many looks (default: until Ctrl-C)")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="so many looks (default: until Ctrl-C)")] = 0,
 ) -> None:
+    _check_seconds("--interval", interval, 2)
     there, console, values = where.open(), printing.console(), where.output in (Output.JSON, Output.YAML)
 
     def look() -> Answer:

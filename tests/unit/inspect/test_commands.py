@@ -52,6 +52,22 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
+@pytest.mark.parametrize("given", ["-1", "nan", "inf", "1e300"])
+def test_a_wait_that_is_none_is_refused_before_anything_is_done(given: str, api: PlayedApi, said: Any) -> None:
+    shown = "1e+300" if given == "1e300" else given
+    assert said("top", "--interval", given) == (
+        2,
+        "",
+        f"shardherd: --interval is {shown}: write seconds from 0 to 1000000, for example 2\n",
+    )
+    assert said("offsets", "reset", "clicks", "--to", "Latest", "--dry-run", "--timeout", given) == (
+        2,
+        "",
+        f"shardherd: --timeout is {shown}: write seconds from 0 to 1000000, for example 30\n",
+    )
+    assert api.requests == []
+
+
 def test_looking_sends_nothing_but_get(api: PlayedApi, said: Any) -> None:
     looks = (
         ("status",), ("status", "clicks"), ("shards", "clicks"), ("lag", "clicks"), ("explain", "clicks"),
