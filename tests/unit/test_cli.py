@@ -99,6 +99,28 @@ def test_ping_fails_if_who_answers_does_not_lead(
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *(
+            ([url], f"argument url: {url!r} is no URL: write for example https://shardherd.shardherd-system.svc:8443")
+            for url in ("shardherd:8443", "ftp://shardherd", "http://", "http://[::", "http://shardherd:99999")
+        ),
+        *(
+            (
+                ["http://here", "--within", within],
+                f"argument --within: {within!r} is no number of seconds: write 0 or more, for example 60",
+            )
+            for within in ("nan", "inf", "-1", "soon")
+        ),
+    ],
+)
+def test_ping_refuses_what_it_cannot_call_or_wait_for(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ping", *words])
+    assert (ended.value.code, capsys.readouterr().err.splitlines()[-1]) == (2, f"shardherd ping: error: {said}")
+
+
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])

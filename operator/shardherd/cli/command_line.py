@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from shardherd.cli.operator_process import FAILED, operate
 from shardherd.inspect import COMMANDS
@@ -40,9 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
     commands.add_parser("version", help="print the version")
     pinged = commands.add_parser("ping", help="wait until the operator that leads answers, for `helm test`")
-    pinged.add_argument("url", help="of the coordinator's API, for example https://shardherd.shardherd-system.svc:8443")
+    pinged.add_argument(
+        "url", type=_url, help="of the coordinator's API, for example https://shardherd.shardherd-system.svc:8443"
+    )
     pinged.add_argument("--ca-file", type=Path, help="PEM file of the authorities to believe it by (default: the system's)")
-    pinged.add_argument("--within", type=float, default=60.0, help="seconds (default 60)")
+    pinged.add_argument("--within", type=_seconds, default=60.0, help="seconds (default 60)")
     if (given := sys.argv[1:] if arguments is None else list(arguments))[:1] == ["local"]:
         # It needs what the extra `local` installs, which an operator in its pod does without.
         from shardherd.local import commands as local
@@ -99,6 +102,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if traces is not None:
             traces.close()
+
+
+def _url(text: str) -> str:
+    """A URL that can be called. Raises ArgumentTypeError."""
+    try:
+        parts = urlsplit(text)
+        called = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        called = False
+    if not called:
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL: write for example https://shardherd.shardherd-system.svc:8443")
+    return text
+
+
+def _seconds(text: str) -> float:
+    """A time to wait. Raises ArgumentTypeError."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds: write 0 or more, for example 60")
+    return found
 
 
 def complete() -> int:
