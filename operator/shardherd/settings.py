@@ -7,10 +7,21 @@ environment is an argument.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from shardherd.core.model import selectors
+
+LARGEST = 2**63 - 1
+"""The largest whole number that a setting may be, where nothing else limits it."""
+
+MOST_DAYS = 36_500
+"""The longest that a certificate may hold: a date of ten thousand years from now can no longer be written."""
+
+SHOWN = 80
+"""Characters of a wrong value that a message shows."""
 
 
 class SettingsError(Exception):
@@ -160,8 +171,8 @@ def load(environment: Mapping[str, str]) -> Settings:
         port=read.port("SHARDHERD_TLS_PORT", 8443),
         secret=read.text("SHARDHERD_TLS_SECRET", "shardherd-tls"),
         accept_plain=read.choice("SHARDHERD_TLS_ACCEPT_PLAIN", "true", ("true", "false")) == "true",
-        authority_days=read.whole("SHARDHERD_TLS_AUTHORITY_DAYS", 365, least=1),
-        certificate_days=read.whole("SHARDHERD_TLS_CERTIFICATE_DAYS", 90, least=1),
+        authority_days=read.whole("SHARDHERD_TLS_AUTHORITY_DAYS", 365, least=1, most=MOST_DAYS),
+        certificate_days=read.whole("SHARDHERD_TLS_CERTIFICATE_DAYS", 90, least=1, most=MOST_DAYS),
     )
     host = f"shardherd.{namespace}.svc"
     usual_url = f"http://{host}:{api_port}" if tls.mode == "disabled" else f"https://{host}:{tls.port}"
@@ -263,14 +274,15 @@ class _Reader:
 
     def port(self, name: str, default: int) -> int:
         value = self.text(name, str(default))
-        if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 65535:
-            raise SettingsError(f'{name} is "{value}": use a port from 1 to 65535, for example {default}')
+        if re.fullmatch("[0-9]{1,5}", value) is None or not 1 <= int(value) <= 65535:
+            raise SettingsError(f'{name} is "{value[:SHOWN]}": use a port from 1 to 65535, for example {default}')
         return int(value)
 
-    def whole(self, name: str, default: int, *, least: int) -> int:
+    def whole(self, name: str, default: int, *, least: int, most: int = LARGEST) -> int:
         value = self.text(name, str(default))
-        if not value.isascii() or not value.isdigit() or int(value) < least:
-            raise SettingsError(f'{name} is "{value}": use a whole number, {least} or more, for example {default}')
+        if re.fullmatch("[0-9]{1,19}", value) is None or not least <= int(value) <= most:
+            limits = f"{least} or more" if most == LARGEST else f"from {least} to {most}"
+            raise SettingsError(f'{name} is "{value[:SHOWN]}": use a whole number, {limits}, for example {default}')
         return int(value)
 
     def seconds(self, name: str, default: float) -> float:
@@ -291,8 +303,15 @@ class _Reader:
 
     def url(self, name: str, default: str) -> str:
         value = self.text(name, default)
-        if not value.startswith(("http://", "https://")):
-            raise SettingsError(f'{name} is "{value}": use a URL that begins with http:// or https://')
+        try:
+            parts = urlsplit(value)
+            called = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            called = False
+        if not called:
+            raise SettingsError(
+                f'{name} is "{value}": use a URL that begins with http:// or https:// and names a host, for example {default}'
+            )
         return value.rstrip("/")
 
     def selector(self, name: str) -> str:

@@ -131,7 +131,16 @@ def test_the_identity_must_be_given(name: str) -> None:
         ("SHARDHERD_LOG_LEVEL", "loud", "use one of DEBUG, INFO, WARNING, ERROR"),
         ("SHARDHERD_TLS", "on", "use one of disabled, auto, secret"),
         ("SHARDHERD_TLS_ACCEPT_PLAIN", "no", "use one of true, false"),
-        ("SHARDHERD_COORDINATOR_URL", "operator:8080", "use a URL that begins with http:// or https://"),
+        *(
+            (
+                "SHARDHERD_COORDINATOR_URL",
+                url,
+                "use a URL that begins with http:// or https:// and names a host, for example http://shardherd.system.svc:8080",
+            )
+            for url in ("operator:8080", "http://", "https://[operator", "http://operator:80800")
+        ),
+        ("SHARDHERD_TLS_AUTHORITY_DAYS", "36501", "use a whole number, from 1 to 36500, for example 365"),
+        ("SHARDHERD_TLS_CERTIFICATE_DAYS", "0", "use a whole number, from 1 to 36500, for example 90"),
         (
             "SHARDHERD_WATCH_NAMESPACE_SELECTOR",
             "team in a",
@@ -144,6 +153,19 @@ def test_a_bad_value_is_refused_with_its_name_and_the_remedy(name: str, value: s
     with pytest.raises(SettingsError) as refused:
         load(REQUIRED | {name: value})
     assert str(refused.value) == f'{name} is "{value}": {remedy}'
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("SHARDHERD_METRICS_PORT", "use a port from 1 to 65535, for example 9090"),
+        ("SHARDHERD_REQUESTS_PER_SECOND", "use a whole number, 0 or more, for example 100"),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_refused_by_its_first(name: str, remedy: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(REQUIRED | {name: "9" * 5000})
+    assert str(refused.value) == f'{name} is "{"9" * 80}": {remedy}'
 
 
 @pytest.mark.parametrize(("deadline", "retry"), [("15", "2"), ("10", "10")])
