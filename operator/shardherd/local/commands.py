@@ -14,7 +14,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,9 @@ def _apply(arguments: Arguments, state: State) -> int:
 
 
 def _status(_arguments: Arguments, state: State) -> int:
-    print(report.status(state.there(), state.objects()), end="")
+    text = report.status(state.there(), state.objects())
+    with _while_it_is_read():
+        print(text, end="", flush=True)
     return 0
 
 
@@ -237,14 +240,25 @@ def _logs(arguments: Arguments, state: State) -> int:
     wanted = files[-2:-1] if arguments.previous else files[-1:]
     if not wanted:
         raise StateError(f"{arguments.consumer!r} has {'no start before the last' if files else 'written nothing here'}")
-    with wanted[0].open(errors="replace") as file:
+    with wanted[0].open(errors="replace") as file, _while_it_is_read():
         while True:
             if text := file.read():
                 print(text, end="", flush=True)
             elif arguments.follow:
                 time.sleep(LOOK)
             else:
-                return 0
+                break
+    return 0
+
+
+@contextmanager
+def _while_it_is_read() -> Iterator[None]:
+    """Print; whoever reads it may have enough, as `head` has."""
+    try:
+        yield
+    except BrokenPipeError:
+        # What is still in the buffer would be tried once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _kill(arguments: Arguments, state: State) -> int:

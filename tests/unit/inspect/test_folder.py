@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -84,6 +87,23 @@ def test_it_is_changed_as_a_cluster_is(said: Any, folder: Path) -> None:
     assert [each.cordoned for each in there.group("clicks").drivers()] == [False, True]
     with pytest.raises(InspectError, match=r"spec\.sessionTimeout"):
         there.change("clicks", {"spec": {"sessionTimeout": "1s"}})
+
+
+def test_who_has_read_enough_of_what_is_printed_is_no_failure(folder: Path) -> None:
+    log = folder / "logs" / "shop" / "clicks-0" / "uid.1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("a line\n" * 100_000)
+    for verb in (["status"], ["logs", "clicks-0", "--follow"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "wb") as output:
+            ended = subprocess.run(
+                [sys.executable, "-m", "shardherd", "local", *verb, "--state", str(folder)],
+                stdout=output,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        assert (ended.returncode, ended.stderr) == (0, b""), verb
 
 
 @pytest.mark.parametrize("command", [["pause", "clicks", "--local"], ["local", "scale", "clicks", "2"]])
