@@ -121,6 +121,15 @@ def test_ping_refuses_what_it_cannot_call_or_wait_for(words: list[str], said: st
     assert (ended.value.code, capsys.readouterr().err.splitlines()[-1]) == (2, f"shardherd ping: error: {said}")
 
 
+def test_ping_ends_by_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardherd.client.ping.time.sleep", interrupted)
+    assert main(["ping", "http://127.0.0.1:1"]) == FAILED
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])

@@ -72,7 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "ping":
         from shardherd.client.ping import ping
 
-        return 0 if ping(options.url, options.within, options.ca_file) else FAILED
+        try:
+            return 0 if ping(options.url, options.within, options.ca_file) else FAILED
+        except KeyboardInterrupt:
+            return FAILED
     try:
         settings = load(os.environ)
     except SettingsError as error:
