@@ -24,6 +24,9 @@ from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest_in
 from shardherd.telemetry.tracing import Tracing, instance, started
 
+_HANDLED: set[int] = set()
+"""The signals that are noted by an event loop of this process now."""
+
 NEEDED = tuple(
     f"SHARDHERD_{name}"
     for name in ("COORDINATOR_URL", "NAMESPACE", "GROUP", "GROUP_UID", "CONSUMER", "POD_UID", "START", "TOKEN_FILE")
@@ -129,11 +132,28 @@ async def _signals_set(stop_requested: asyncio.Event, signals: Collection[int]) 
     loop = asyncio.get_running_loop()
     for number in signals:
         loop.add_signal_handler(number, stop_requested.set)
+        _HANDLED.add(number)
     try:
         yield
     finally:
         for number in signals:
+            _HANDLED.discard(number)
             loop.remove_signal_handler(number)
+
+
+def _end_as_others_do() -> None:
+    """In a process that was forked from this one, as by `multiprocessing`: a signal ends it.
+
+    With what it has inherited it would go on, and the event loop of this one would take the signal for its own: both write to
+    one pipe.
+    """
+    if _HANDLED:
+        signal.set_wakeup_fd(-1)
+    for number in _HANDLED:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_end_as_others_do)
 
 
 async def _drain_when_requested(stop_requested: asyncio.Event, consumer: AsyncConsumer, timeout: float) -> None:

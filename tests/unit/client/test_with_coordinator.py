@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import re
 import signal
+import time
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import aiohttp
@@ -162,6 +166,32 @@ async def test_a_second_sigterm_does_not_end_a_drain(serving: Service, token: Pa
     await reading
     assert sorted(at or 0 for at in checkpoints(serving).values()) == [0, 0, 0, 7]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_of_a_process_that_the_program_has_forked_ends_that_process_alone(
+    serving: Service, token: Path, number: int
+) -> None:
+    async with consumer_of_pod(environment(serving, token), signals=(signal.SIGTERM, signal.SIGINT)) as consumer:
+        forked = await asyncio.to_thread(_forked)
+        os.kill(forked.pid or 0, number)
+        await asyncio.to_thread(forked.join, 10)
+        assert (forked.exitcode, consumer.draining) == (-number if number == signal.SIGTERM else 1, False)
+
+
+def _forked() -> BaseProcess:
+    """A process as `multiprocessing.Pool` has several, which sleeps by now."""
+    context = multiprocessing.get_context("fork")
+    begun = context.Event()
+    process = context.Process(target=_sleep, args=(begun,), daemon=True)
+    process.start()
+    assert begun.wait(10)
+    return process
+
+
+def _sleep(begun: Event) -> None:
+    begun.set()
+    time.sleep(60)
 
 
 async def test_a_program_outside_of_a_pod_is_told_what_is_not_set() -> None:
