@@ -1,8 +1,8 @@
 """Makes a failure of what a program raises that would end more than its call: a task of ours, or the loop of all coroutines.
 
 Asked by `calls`, and by the worker, around what the program awaits. A client that connects again may
-cancel what waits for it, and `sys.exit` may stand in a function that is called deep inside: each is a failure as any other.
-Decides nothing else.
+cancel what waits for it, `sys.exit` may stand in a function that is called deep inside, and a library may have a class for
+its timeouts that is no Exception: each is a failure as any other. Decides nothing else.
 """
 
 from __future__ import annotations
@@ -20,9 +20,14 @@ class ExitedByProgramError(Exception):
     """The program wanted to end the process."""
 
 
+class RaisedByProgramError(Exception):
+    """The program raised what is neither an Exception nor an exit."""
+
+
 @contextlib.contextmanager
 def contained(what: str) -> Iterator[None]:
-    """Raise CancelledByProgramError for a CancelledError that is not meant for this task, ExitedByProgramError for an exit."""
+    """Raise CancelledByProgramError for a CancelledError that is not meant for this task, ExitedByProgramError for an exit,
+    RaisedByProgramError for whatever else is no Exception."""
     try:
         yield
     except asyncio.CancelledError as error:
@@ -35,3 +40,7 @@ def contained(what: str) -> Iterator[None]:
         ) from error
     except (SystemExit, KeyboardInterrupt) as error:
         raise ExitedByProgramError(f"{what} raised {error!r}, which ends no worker: to end one send it SIGTERM") from error
+    except (Exception, GeneratorExit):  # the last is how a coroutine is closed whose loop is gone
+        raise
+    except BaseException as error:
+        raise RaisedByProgramError(f"{what} raised {error!r}, which is no Exception") from error

@@ -104,7 +104,7 @@ def refuses(*offsets: Offset) -> Answer:
     return lambda _: offsets
 
 
-def raises(error: Exception) -> Answer:
+def raises(error: BaseException) -> Answer:
     def answer(_: list[Offset]) -> None:
         raise error
 

@@ -111,7 +111,13 @@ def test_a_worker_of_an_ordered_group_that_leaves_says_that_its_coroutines_still
     story(body, factory=slow, revoke_timeout=3.0)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError("by a client")], ids=repr)
+class TimeIsOver(BaseException):  # noqa: N818 - as libraries name such
+    """What some libraries raise for a timeout, so that no `except Exception` takes it for another."""
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError("by a client"), TimeIsOver()], ids=repr
+)
 def test_a_function_that_raises_what_is_no_exception_has_its_record_processed_again(error: BaseException) -> None:
     raises, given = [error], []
 
@@ -136,6 +142,7 @@ def test_a_function_that_raises_what_is_no_exception_has_its_record_processed_ag
     [
         (asyncio.CancelledError("by a client"), "CancelledByProgramError: process raised asyncio.CancelledError"),
         (SystemExit(3), "ExitedByProgramError: process raised SystemExit(3)"),
+        (TimeIsOver(), "RaisedByProgramError: process raised TimeIsOver(), which is no Exception"),
     ],
     ids=repr,
 )

@@ -524,6 +524,26 @@ def test_a_write_that_a_client_cancels_fails_as_any_other(caplog: pytest.LogCapt
     ]
 
 
+class TimeIsOver(BaseException):  # noqa: N818 - as libraries name such
+    """What some libraries raise for a timeout, so that no `except Exception` takes it for another."""
+
+
+def test_a_write_that_raises_what_is_no_exception_fails_as_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(raises(TimeIsOver()))
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert (place.batches, place.took) == ([[0, 1, 2, 3, 4]] * 2, [0, 1, 2, 3, 4])
+
+    story(body, factory=outputs(output(place)), save_interval=0.5)
+    assert told(caplog) == [
+        "output place: took none of 5 records from 0 on: RaisedByProgramError: write raised TimeIsOver(), which is no"
+        " Exception; trying again in 0.5 s"
+    ]
+
+
 def test_at_most_once_a_write_that_a_client_cancels_drops_its_records() -> None:
     place = Place(lambda _: cancelled())
 
