@@ -81,19 +81,24 @@ class AsyncOperator(RecordProcessor):
         """The newest call of each record that is to be called for again."""
         return {}
 
+    @cached_property
+    def _unasked(self) -> set[Place]:
+        """The records of which it is not known whether a watermark follows them."""
+        return set()
+
     async def process(self, record: Record, ack: Ack) -> None:
         # Called in the order in which records are handed out, up to here.
         if self._queue is None:
             # Each watermark but the first has a record before it that is pending.
             self._queue = Awaiting(2 * self.max_pending + 1, ordered=self.ordered)
             self._loop = asyncio.get_running_loop()
-        queue, failed = self._queue, self._failed.get(record.place)
-        time = self.watermark(record) if failed is None else None
+        queue, failed = self._queue, self._failed.pop(record.place, None)
         call = self._calls[record.place] = queue.begin((record, ack), after=failed)
-        self._failed.pop(record.place, None)
-        if time is not None:
-            queue.watermark(Watermark(time))
+        if failed is None:
+            self._unasked.add(record.place)
         try:
+            if record.place in self._unasked:
+                self._ask(queue, call)
             results = await results_of(
                 self.invoke,
                 record,
@@ -112,6 +117,15 @@ class AsyncOperator(RecordProcessor):
         queue.finish(call, results)
         self._emit_what_is_ready(queue)
 
+    def _ask(self, queue: Awaiting[Pair, Any], call: Call[Pair, Any]) -> None:
+        """For the watermark of a record, which has its place by now: it holds up those of later ones, also if this fails."""
+        record, _ = call.element
+        with contained("watermark"):
+            time = self.watermark(record)
+        self._unasked.remove(record.place)
+        if time is not None:
+            queue.watermark(Watermark(time), after=call)
+
     def late(self, record: Record) -> None:
         """What its call still brings does not count: it must neither keep a place nor have others wait for it."""
         if self._queue is not None and (call := self._calls.get(record.place)) is not None:
@@ -125,6 +139,7 @@ class AsyncOperator(RecordProcessor):
 
     def _give_up(self, place: Place) -> None:
         """The record is not called for again: what waits for it goes on."""
+        self._unasked.discard(place)
         call = self._failed.pop(place, None) or self._calls.pop(place, None)
         if self._queue is not None and call is not None:
             self._queue.drop(call)
@@ -199,3 +214,6 @@ def check(operator: Any, name: str) -> None:
     for what in ("emit", "emit_watermark"):
         if not is_async(inspect.unwrap(getattr(operator, what))):
             raise WorkerOptionError(f"{what} of {name} must be a coroutine, not a function: write `async def {what}`")
+    for what in ("watermark", "timed_out"):
+        if is_async(getattr(operator, what)):
+            raise WorkerOptionError(f"{what} of {name} must be a function, not a coroutine: write `def {what}`")

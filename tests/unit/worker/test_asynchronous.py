@@ -325,6 +325,26 @@ def test_a_record_whose_watermark_cannot_be_told_fails_as_one_whose_call_does() 
     story(body, factory=lambda: wrong, save_interval=1.0)
 
 
+def test_no_watermark_passes_a_record_whose_own_could_not_be_told_yet() -> None:
+    class Wrong(Marked):
+        def watermark(self, record: Record) -> int | None:
+            if record.offset == 1 and self.asked.count(1) < 2:
+                self.asked.append(1)
+                raise KeyError("no time in it")
+            return super().watermark(record)
+
+    wrong = Wrong({0, 1, 2, 3})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 5)])
+        assert wrong.emitted == [0, 0, 2, 1, -2, 3, -3, 4], "that of 2 follows that of 1 at once, and stands for both"
+        assert wrong.asked == [0, 1, 2, 3, 4, 1, 1]
+
+    story(body, factory=lambda: wrong, save_interval=1.0)
+
+
 async def emit_nothing(self: AsyncOperator, result: int) -> None:
     pass
 
@@ -348,6 +368,8 @@ WRONG = [
     ({"pause": float("inf")}, "pause of Wrong must be a number of seconds, 0 or more, not inf"),
     ({"ordered": "false"}, "ordered of Wrong must be True or False, not 'false'"),
     ({"emit": emit_at_once}, "emit of Wrong must be a coroutine, not a function: write `async def emit`"),
+    ({"watermark": emit_nothing}, "watermark of Wrong must be a function, not a coroutine: write `def watermark`"),
+    ({"timed_out": emit_nothing}, "timed_out of Wrong must be a function, not a coroutine: write `def timed_out`"),
 ]
 
 

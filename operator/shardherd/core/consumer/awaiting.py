@@ -75,8 +75,13 @@ class Awaiting(Generic[E, R]):
         next(same, self._segments[-1]).waiting[id(call)] = call
         return call
 
-    def watermark(self, mark: Watermark) -> None:
-        """Take the next place for a watermark. Raises ValueError without room."""
+    def watermark(self, mark: Watermark, after: Call[E, R] | None = None) -> None:
+        """Take the next place for a watermark. Raises ValueError without room.
+
+        If it is told late, `after` a call that has another one behind it, that follows at once: it stands for both.
+        """
+        if after is not None and self._segment_of(after) is not self._segments[-1]:
+            return
         self._take()
         self._segments[-1].watermark = mark
         self._segments.append(_Segment())
