@@ -169,11 +169,15 @@ class Holding:
                 gets_on = await self._went_on(result)
             except GivenUpError:
                 return
-            except (FencedEpochError, ConsumerStoppedError, UnreadableError):
+            except UnreadableError:
                 raise
-            except Exception as error:  # noqa: BLE001 - a program may raise anything
-                if isinstance(error, CancelledInCrewError) and self._leaving():
-                    return
+            except Exception as error:
+                if self._leaving():
+                    if isinstance(error, FencedEpochError | ConsumerStoppedError):
+                        raise
+                    if isinstance(error, CancelledInCrewError):
+                        return
+                # Of a shard that stays it is a failure as any other: a program may raise anything.
                 self._keep_what_was_saved()
                 await self._failed("process", error)
             else:

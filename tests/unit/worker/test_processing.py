@@ -8,7 +8,12 @@ import logging
 import pytest
 
 from shardherd.client.consumer import CANCEL_GRACE
-from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError
+from shardherd.core.model.errors import (
+    ConsumerStoppedError,
+    CoordinatorUnavailableError,
+    FencedEpochError,
+    StaleIncarnationError,
+)
 from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.worker.processor import AsyncCheckpoint
@@ -209,6 +214,22 @@ def test_a_processor_that_always_goes_back_to_where_it_began_is_no_tight_loop() 
         assert "went back to where it began" in scene.processing.troubles[A]
 
     story(body)
+
+
+@pytest.mark.parametrize("error", [FencedEpochError("of another shard"), ConsumerStoppedError("of another worker")], ids=repr)
+def test_what_would_end_a_shard_that_is_lost_is_a_failure_as_any_other_of_one_that_is_not(error: Exception) -> None:
+    """A program may have kept the checkpoint of another shard, or of an earlier grant."""
+
+    async def body(scene: Scene) -> None:
+        scene.program.results = [error] * 3
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        took = await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert 0.5 + 1 + 2 <= took < 6
+        assert (scene.program.made, scene.program.batches(A)) == (1, [(0, 3)] * 4)
+        assert scene.processing.counts.failures == {"process": 3}
+
+    story(body, save_interval=1.0)
 
 
 def test_what_a_failed_batch_has_saved_is_not_tried_again() -> None:
