@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ EVERY = 5.0
 FIRST = 5.0
 """Seconds that the first measurement may take: whoever waits for it has not joined its group meanwhile."""
 
+LONG = 15.0
+"""Seconds after which a later one is told of, as it hangs; and again when it has taken twice as long."""
+
 MOST_DISKS = MOST_GAUGES - 2
 
 OWN_TOTAL = 10_000
@@ -40,9 +44,18 @@ OwnGauge = Callable[[], float]
 class Gauges:
     """The last measurement, which is never older than it takes to make one. The first is waited for, up to `first` seconds."""
 
-    def __init__(self, read: Callable[[], tuple[Gauge, ...]], every: float = EVERY, first: float = FIRST) -> None:
-        self._read, self._every = read, every
+    def __init__(
+        self,
+        read: Callable[[], tuple[Gauge, ...]],
+        every: float = EVERY,
+        first: float = FIRST,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._every, self._now = read, every, now
         self._last: tuple[Gauge, ...] = ()
+        # When the measurement under way began, if one is, and after how many seconds it is told of.
+        self._began: float | None = None
+        self._long = LONG
         self._measured = threading.Event()
         self._stopped = threading.Event()
         threading.Thread(target=self._go_on, name="shardherd-gauges", daemon=True).start()
@@ -54,6 +67,15 @@ class Gauges:
             )
 
     def __call__(self) -> tuple[Gauge, ...]:
+        """With each heartbeat, which is who notices that a measurement hangs: the thread that makes it cannot."""
+        began = self._began
+        if began is not None and (seconds := self._now() - began) >= self._long:
+            self._long = 2 * seconds
+            log.warning(
+                "a measurement has not ended for %.0f s: what the last one has found is reported until it does. A disk is away,"
+                " or the application's gauge hangs: have it return at once what is known already",
+                seconds,
+            )
         return self._last
 
     def close(self) -> None:
@@ -62,7 +84,9 @@ class Gauges:
 
     def _go_on(self) -> None:
         while not self._stopped.is_set():
+            self._began, self._long = self._now(), LONG
             self._last = self._read()
+            self._began = None
             self._measured.set()
             self._stopped.wait(self._every)
 

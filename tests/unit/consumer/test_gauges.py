@@ -154,8 +154,11 @@ def test_it_is_measured_again_and_again_beside_whatever_the_process_does() -> No
         gauges.close()
 
 
-def test_a_measurement_that_hangs_keeps_nobody() -> None:
+def test_a_measurement_that_hangs_keeps_nobody_and_is_told_of_again_after_twice_as_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     hangs, goes_on = threading.Event(), threading.Event()
+    clock = [100.0]
     first = [True]
 
     def read() -> tuple[Gauge, ...]:
@@ -165,10 +168,16 @@ def test_a_measurement_that_hangs_keeps_nobody() -> None:
         goes_on.wait(10)
         return ()
 
-    gauges = Gauges(read, every=0.001)
+    gauges = Gauges(read, every=0.001, now=lambda: clock[0])
     try:
         assert hangs.wait(10)
-        assert gauges() == (OWN,), "the last one is told on"
+        for clock[0] in (114.0, 115.0, 129.0, 130.0, 140.0):
+            assert gauges() == (OWN,), "the last one is told on"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"a measurement has not ended for {seconds} s: what the last one has found is reported until it does. A disk is"
+            " away, or the application's gauge hangs: have it return at once what is known already"
+            for seconds in (15, 30)
+        ]
     finally:
         goes_on.set()
         gauges.close()
