@@ -192,9 +192,11 @@ class AsyncOperator(RecordProcessor):
                     await self.emit(result)
         except BaseException as error:
             self._fail(queue, ready)
-            ack.fail(error)
+            counts = ack.fail(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
+            level = logging.WARNING if counts and ack.tries == 1 else logging.DEBUG
+            log.log(level, "results of %s are not emitted, try %d: %s", record.name, ack.tries, error, exc_info=error)
         else:
             if not ack():
                 # It comes again: its time was over meanwhile.

@@ -95,6 +95,7 @@ class Delivery:
             now=self._loop.time(),
         )
         self._asleep = self._closed = self._handing_out = False
+        self._raised_in_vain = False
         # What was not told to the holding yet.
         self._finished = self._failed = 0
         # What the processor was not told yet.
@@ -365,9 +366,24 @@ class Delivery:
             self._raised(ack, error)
 
     def _raised(self, ack: Ack, error: BaseException) -> None:
+        """From the thread, or the loop, where it is processed. What is raised of a record that is over already changes nothing;
+        it is told once with its place in the program."""
+        name, fields = ack.record.name, self._hands.fields
         if ack.fail(error):
             level = logging.WARNING if ack.tries == 1 else logging.DEBUG
-            log.log(level, "%s failed, try %d: %s", ack.record.name, ack.tries, error, extra=self._hands.fields, exc_info=error)
+            log.log(level, "%s failed, try %d: %s", name, ack.tries, error, extra=fields, exc_info=error)
+        else:
+            level = logging.DEBUG if self._raised_in_vain else logging.WARNING
+            self._raised_in_vain = True
+            log.log(
+                level,
+                "process of %s raised, after that was acknowledged, had failed or was late: it changes nothing, and more of"
+                " this kind is in the log at level DEBUG: %s",
+                name,
+                error,
+                extra=fields,
+                exc_info=error,
+            )
 
     def _is_bad(self, emitted: Emitted[Record]) -> bool:
         """Whether it failed so often that it is not processed again. Raises BadRecordError where that ends the worker."""

@@ -86,7 +86,7 @@ def test_a_call_is_tried_again_in_its_place_and_a_record_whose_calls_all_failed_
     story(body, factory=lambda: lookup, save_interval=1.0)
 
 
-def test_a_record_whose_results_are_not_emitted_comes_again() -> None:
+def test_a_record_whose_results_are_not_emitted_comes_again(caplog: pytest.LogCaptureFixture) -> None:
     lookup = Lookup(unwritable={1: 2})
 
     async def body(scene: Scene) -> None:
@@ -96,6 +96,8 @@ def test_a_record_whose_results_are_not_emitted_comes_again() -> None:
         assert (lookup.emitted, lookup.called) == ([0, 2, 1], [0, 1, 2, 1, 1])
 
     story(body, factory=lambda: lookup, save_interval=1.0)
+    said = [(line.levelname, line.getMessage(), line.exc_info is None) for line in caplog.records if "emitted" in line.msg]
+    assert said == [("WARNING", "results of record 1 are not emitted, try 1: the sink is away", False)]
 
 
 def test_a_timeout_fails_the_record_unless_something_stands_in_for_its_results() -> None:

@@ -111,7 +111,7 @@ def test_a_worker_of_an_ordered_group_that_leaves_says_that_its_coroutines_still
     story(body, factory=slow, revoke_timeout=3.0)
 
 
-class TimeIsOver(BaseException):  # noqa: N818 - as libraries name such
+class TimeIsOver(BaseException):
     """What some libraries raise for a timeout, so that no `except Exception` takes it for another."""
 
 
@@ -166,6 +166,36 @@ def test_a_coroutine_that_raises_what_is_no_exception_has_its_record_processed_a
 
     story(body, factory=Raises, save_interval=0.1)
     assert any(reason.partition(": ")[2] in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True], ids=["a function", "a coroutine"])
+def test_what_is_raised_of_a_record_that_is_acknowledged_changes_nothing_and_is_told_once(
+    is_coroutine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Raises(RecordProcessor):
+        def process(self, record: Record, ack: Ack) -> None:
+            ack()
+            raise ValueError("afterwards")
+
+    class RaisesLater(RecordProcessor):
+        async def process(self, record: Record, ack: Ack) -> None:
+            ack()
+            raise ValueError("afterwards")
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+
+    story(body, factory=RaisesLater if is_coroutine else Raises, save_interval=0.1)
+    said = [(line.getMessage(), line.exc_info is None) for line in caplog.records if line.levelname == "WARNING"]
+    assert said == [
+        (
+            "process of record 0 raised, after that was acknowledged, had failed or was late: it changes nothing, and more of"
+            " this kind is in the log at level DEBUG: afterwards",
+            False,
+        )
+    ]
 
 
 def test_a_stage_of_a_tree_that_wants_to_exit_has_its_record_processed_again() -> None:

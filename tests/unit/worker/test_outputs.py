@@ -524,7 +524,7 @@ def test_a_write_that_a_client_cancels_fails_as_any_other(caplog: pytest.LogCapt
     ]
 
 
-class TimeIsOver(BaseException):  # noqa: N818 - as libraries name such
+class TimeIsOver(BaseException):
     """What some libraries raise for a timeout, so that no `except Exception` takes it for another."""
 
 
