@@ -19,6 +19,7 @@ from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, begun, is_async
+from shardherd.worker.unfinished import check_done
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def _marked(callback: Saved) -> Saved:
     def marked_function(position: Offset, error: Exception | None) -> None:
         token = _in_a_callback.set(True)
         try:
-            callback(position, error)
+            check_done("the callback", callback(position, error), may_be_async=True)
         finally:
             _in_a_callback.reset(token)  # the thread is kept for another call
 

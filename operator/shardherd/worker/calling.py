@@ -14,14 +14,22 @@ from typing import Any
 from shardherd.client.consumer import CANCEL_GRACE
 from shardherd.client.in_hand import ShardInHand
 from shardherd.consumer.waiting import within
-from shardherd.worker.crew import Call, begun
+from shardherd.worker.crew import Call, begun, is_async
 from shardherd.worker.surroundings import Surroundings
+from shardherd.worker.unfinished import check_done
 
 log = logging.getLogger(__name__)
 
 
 class GivenUpError(Exception):
     """What runs was not waited for any longer."""
+
+
+def _returned(method: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function. Raises TypeError for one that says that its work is still to be done."""
+    result = method(*arguments)
+    check_done(getattr(method, "__name__", "it"), result, may_be_async=True)
+    return result
 
 
 class Calling:
@@ -72,7 +80,9 @@ class Calling:
 
     def begin(self, method: Callable[..., Any], *arguments: Any) -> Call:
         """Call a function in a thread, or a coroutine."""
-        return begun(self._around.crew, method, *arguments)
+        if is_async(method):
+            return begun(self._around.crew, method, *arguments)
+        return begun(self._around.crew, _returned, method, *arguments)
 
     async def finished(self, call: Call, *, cancelled: bool = False) -> Any:
         """The result of the program's own code. While it runs, the shard may be wanted back: then it has `revoke_timeout`.

@@ -27,6 +27,7 @@ from shardherd.worker.options import Options
 from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import Ack, RecordProcessor
 from shardherd.worker.records import Record, Records
+from shardherd.worker.unfinished import check_done
 
 log = logging.getLogger(__name__)
 
@@ -325,7 +326,7 @@ class Delivery:
                 self._bury(emitted, ack)
                 continue
             try:
-                self._processor.process(emitted.record, ack)
+                check_done("process", self._processor.process(emitted.record, ack), may_be_async=True)
             except BaseException as error:  # noqa: BLE001 - a program may raise anything
                 self._raised(ack, error)
 

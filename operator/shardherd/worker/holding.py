@@ -34,6 +34,7 @@ from shardherd.worker.surroundings import Surroundings
 from shardherd.worker.telling import Telling
 from shardherd.worker.too_long import shortened
 from shardherd.worker.trying import Trying
+from shardherd.worker.unfinished import check_done
 
 log = logging.getLogger(__name__)
 
@@ -268,6 +269,7 @@ class Holding:
             records = self._next()
             result = processor.process(records, checkpoint) if records else None
             self._calls += bool(records)
+            check_done("process", result, may_be_async=True)
             if result is not None or not self._goes_on_by_itself(records, until):
                 return result
             self._past += len(records)

@@ -41,6 +41,7 @@ from shardherd.worker.queueing import Lent, QueueingProcessor
 from shardherd.worker.record_processor import Ack
 from shardherd.worker.records import Record, Records, records_of, size_of
 from shardherd.worker.sending import Batch, Sending, called
+from shardherd.worker.unfinished import check_done
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class Outputs(QueueingProcessor):
                 check_output(type(output), self.guarantee, in_order=options.in_order)
                 if isinstance(output, KafkaOutput):
                     output.reach(lent.kafka)
-                await called(lent.crew, output.open, shard)
+                check_done(f"open of {type(output).__name__}", await called(lent.crew, output.open, shard), may_be_async=True)
                 self._open.append(output)
             self._begin_sending(tuple(self._open), most=options.max_pending - (self.when_full == DROP))
         except (Exception, asyncio.CancelledError):  # and not where the loop is gone, on which it could be awaited
@@ -263,7 +264,8 @@ class Outputs(QueueingProcessor):
         while self._open:
             output = self._open.pop()
             try:
-                await called(self._lent.crew, output.close)
+                result = await called(self._lent.crew, output.close)
+                check_done(f"close of {type(output).__name__}", result, may_be_async=True)
             except Exception:
                 log.exception("output %s could not be closed", type(output).__name__, extra=self._lent.fields)
         await self._close_file(wanted=self._lent.shard.wanted)
