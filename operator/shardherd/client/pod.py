@@ -47,7 +47,7 @@ async def consumer_of_pod(
     After a signal `take` raises ConsumerStoppedError, and the end of the block drains. `metrics` gives what a
     scrape of /metrics is answered with, and its content type. `gauge` says how full the program is by its own measure, from 0
     to 1; its disks (SHARDHERD_DISKS) and memory are measured anyhow. `options` are AsyncConsumer's that the environment does
-    not say. Raises InvalidRequestError that names the variables which are not set.
+    not say. Raises InvalidRequestError that names the variables which are not set, or wrong.
     """
     found = dict(os.environ if environment is None else environment)
     if missing := [name for name in NEEDED if not found.get(name)]:
@@ -55,11 +55,17 @@ async def consumer_of_pod(
             f"not set in the environment: {', '.join(missing)}; run this as a ConsumerGroup's"
             " application, whose pods have them, or set them by hand"
         )
-    url, namespace, group, group_uid, name, pod_uid, start, token = (found[needed] for needed in NEEDED)
+    url, namespace, group, group_uid, name, pod_uid, _, token = (found[needed] for needed in NEEDED)
     # Set where the operator keeps an authority of its own, which it does unless TLS was turned off.
     ca = found.get("SHARDHERD_COORDINATOR_CA_FILE")
     stop_requested = asyncio.Event()
-    drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
+    if not url.startswith(("http://", "https://")):
+        raise InvalidRequestError(f"SHARDHERD_COORDINATOR_URL must be as https://host:port, or http://host:port, not {url!r}")
+    incarnation = Incarnation(pod_uid, _number(found, "SHARDHERD_START", 1))
+    capacity = _number(found, "SHARDHERD_CAPACITY", 1, least=1)
+    loss_limit = _number(found, "SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", round(LOSS_LIMIT * 1000)) / 1000
+    drain_timeout = _number(found, "SHARDHERD_DRAIN_TIMEOUT_MS", 60_000) / 1000
+    port = _number(found, "SHARDHERD_METRICS_PORT", 0)
     async with (
         _measured(measure_of(found, gauge)) as gauges,
         _signals_set(stop_requested, signals),
@@ -71,16 +77,16 @@ async def consumer_of_pod(
         AsyncConsumer(
             coordinator,
             ConsumerId(name),
-            Incarnation(pod_uid, int(start)),
+            incarnation,
             group_uid=group_uid,
             zone=found.get("SHARDHERD_ZONE", ""),
-            capacity=int(found.get("SHARDHERD_CAPACITY") or 1),
-            loss_limit=int(found.get("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS") or LOSS_LIMIT * 1000) / 1000,
+            capacity=capacity,
+            loss_limit=loss_limit,
             drain_timeout=drain_timeout,
             gauges=gauges,
             **options,
         ) as consumer,
-        _served(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0), metrics, _scrapers(found)),
+        _served(consumer, port, metrics, _scrapers(found)),
     ):
         draining = asyncio.create_task(_drain_when_requested(stop_requested, consumer, drain_timeout))
         try:
@@ -89,6 +95,16 @@ async def consumer_of_pod(
             if stop_requested.is_set():
                 await draining
             draining.cancel()
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
+    """What a variable says; the default if it is not set. Raises InvalidRequestError."""
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise InvalidRequestError(f"{name} must be a whole number, {least} or more, not {text!r}")
+    return int(text)
 
 
 @asynccontextmanager

@@ -199,6 +199,26 @@ async def test_a_program_outside_of_a_pod_is_told_what_is_not_set() -> None:
         await consumer_of_pod({}).__aenter__()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "must"),
+    [
+        ("COORDINATOR_URL", "operator:8080", "must be as https://host:port, or http://host:port, not 'operator:8080'"),
+        ("START", "one", "must be a whole number, 0 or more, not 'one'"),
+        ("CAPACITY", "1.5", "must be a whole number, 1 or more, not '1.5'"),
+        ("CAPACITY", "0", "must be a whole number, 1 or more, not '0'"),
+        ("COORDINATOR_LOSS_LIMIT_MS", "5m", "must be a whole number, 0 or more, not '5m'"),
+        ("DRAIN_TIMEOUT_MS", "-1", "must be a whole number, 0 or more, not '-1'"),
+        ("METRICS_PORT", "http", "must be a whole number, 0 or more, not 'http'"),
+    ],
+)
+async def test_a_variable_that_is_wrong_is_named_before_the_program_joins(
+    serving: Service, token: Path, name: str, text: str, must: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=re.escape(f"SHARDHERD_{name} {must}")):
+        await consumer_of_pod(environment(serving, token) | {f"SHARDHERD_{name}": text}).__aenter__()
+    assert serving.server.coordination.views()[IDENTITY].consumers == ()
+
+
 async def test_the_example_of_the_documentation_works(serving: Service, token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = re.findall(r"```python\n(# consumer\.py.*?)```", (DOCS / "protocol.md").read_text(), re.DOTALL)
     for partition in range(4):
