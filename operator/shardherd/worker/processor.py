@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from shardherd.client.in_hand import ShardInHand
-from shardherd.core.model.errors import FencedEpochError
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.worker.callbacks import Callbacks, Saved
 from shardherd.worker.crew import is_async
@@ -44,9 +44,19 @@ class Saves:
         self._closed = True
 
     def begin(self, position: Offset | None, now: bool, callback: Saved | None) -> Future[None]:
-        """Save from any thread. Raises TypeError."""
+        """Save from any thread. Raises TypeError, and ConsumerStoppedError where the worker has ended."""
         at = None if position is None else whole_number(position, f"a checkpoint of shard {self.shard.name} must be saved at")
-        return asyncio.run_coroutine_threadsafe(self._save(at, now, callback), self._loop)
+        saving = self._save(at, now, callback)
+        try:
+            return asyncio.run_coroutine_threadsafe(saving, self._loop)
+        except RuntimeError:
+            saving.close()
+            if not self._loop.is_closed():
+                raise
+            raise ConsumerStoppedError(
+                f"the worker has ended: nothing of shard {self.shard.name} can be saved any more, and what was not is processed"
+                " again elsewhere"
+            ) from None
 
     async def _save(self, position: Offset | None, now: bool, callback: Saved | None) -> None:
         if self._closed:

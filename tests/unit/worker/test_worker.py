@@ -128,6 +128,20 @@ def test_a_worker_that_has_ended_leaves_no_thread_behind(group: PlayedGroup) -> 
     assert [each.name for each in left if each.is_alive()] == []
 
 
+@pytest.mark.parametrize("options", [{}, {"now": True}, {"callback": print}], ids=str)
+def test_a_checkpoint_that_was_kept_says_that_the_worker_has_ended(group: PlayedGroup, options: dict[str, Any]) -> None:
+    kept: list[Checkpoint] = []
+
+    class Keeps(Processor):
+        def process(self, records: Records, checkpoint: Checkpoint) -> None:
+            kept.append(checkpoint)
+
+    with running(worker_of(group, "played-0", Keeps, written(5))):
+        group.until("everything is processed", lambda: group.checkpoints() == dict.fromkeys(SHARDS, 5))
+    with pytest.raises(ConsumerStoppedError, match=r"the worker has ended: nothing of shard records/. can be saved any more"):
+        kept[0].save(5, **options)
+
+
 def test_workers_share_the_shards_and_one_that_is_shut_down_leaves_the_rest_to_the_other(group: PlayedGroup) -> None:
     logs, first, second = written(10), Seen(), Seen()
     with running(worker_of(group, "played-0", first, logs)) as raised:
