@@ -68,8 +68,14 @@ class ThreadCrew:
         self._name = name
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
         self._inboxes: list[SimpleQueue[Callable[[], None]]] = []
+        self._threads: list[threading.Thread] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this thread is one of it."""
+        return threading.current_thread() in self._threads
 
     def call(self, work: Work) -> Call:
         home = asyncio.get_running_loop()
@@ -128,8 +134,13 @@ class ThreadCrew:
                 inbox.get()()
 
         self._inboxes.append(inbox)
-        threading.Thread(target=live, name=f"{self._name}-{len(self._inboxes)}", daemon=True).start()
+        self._start(live, f"{len(self._inboxes)}")
         return inbox
+
+    def _start(self, live: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=live, name=f"{self._name}-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _coroutines(self) -> asyncio.AbstractEventLoop:
         if (loop := self._loop) is None:
@@ -144,7 +155,7 @@ class ThreadCrew:
                         log.exception("a coroutine of the program has raised what ends a process; the others go on")
                 _end_all(loop)
 
-            threading.Thread(target=live, name=f"{self._name}-coroutines", daemon=True).start()
+            self._start(live, "coroutines")
         return loop
 
 

@@ -283,6 +283,7 @@ class Worker:
         own: OwnGauge | None = getattr(factory, "gauge", None)
         self._gauge = gauge or own
         self._listener = listener
+        self._crew: ThreadCrew | None = None
         self._ending: Callable[[], None] | None = None
         self._stop_asked = threading.Event()
         self._over = threading.Event()
@@ -299,15 +300,18 @@ class Worker:
             self._over.set()
 
     def shutdown(self, timeout: float = SHUTDOWN) -> bool:
-        """Ask it to drain and to leave; may be called from any thread. Whether it has ended within so many seconds."""
+        """Ask it to drain and to leave; may be called from any thread. Whether it has ended within so many seconds.
+
+        Where the worker calls the program's code it does not wait, as that must end first.
+        """
         self._stop_asked.set()
         if (ending := self._ending) is not None:
             ending()
-        return self._over.wait(timeout)
+        return self._over.wait(0 if self._crew is not None and self._crew.runs_here else timeout)
 
     async def _run(self) -> None:
         options, where = self._options, self._place
-        crew = ThreadCrew("shardherd-worker")
+        crew = self._crew = ThreadCrew("shardherd-worker")
         fetcher = self._fetcher or fetcher_of(where, options, crew)
         dead_letters = KafkaDeadLetters(options.dead_letters, where.kafka) if options.dead_letters else None
         processing = Processing(self._factory, fetcher, crew, options, dead_letters, self._listener, where.kafka)

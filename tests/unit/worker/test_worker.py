@@ -142,6 +142,26 @@ def test_a_checkpoint_that_was_kept_says_that_the_worker_has_ended(group: Played
         kept[0].save(5, **options)
 
 
+@pytest.mark.parametrize("is_coroutine", [False, True], ids=["a function", "a coroutine"])
+def test_a_shutdown_that_the_program_asks_for_where_the_worker_calls_it_does_not_wait_for_itself(
+    group: PlayedGroup, is_coroutine: bool
+) -> None:
+    answers: list[bool] = []
+
+    class Ends(Processor):
+        def process(self, records: Records, checkpoint: Checkpoint) -> None:
+            answers.append(worker.shutdown(60))
+
+    class EndsLater(AsyncProcessor):
+        async def process(self, records: Records, checkpoint: AsyncCheckpoint) -> None:
+            answers.append(worker.shutdown(60))
+
+    worker = worker_of(group, "played-0", EndsLater if is_coroutine else Ends, written(5), drain_timeout=60.0)
+    began = boot_time()
+    worker.run()
+    assert (set(answers), boot_time() - began < 30) == ({False}, True)
+
+
 def test_workers_share_the_shards_and_one_that_is_shut_down_leaves_the_rest_to_the_other(group: PlayedGroup) -> None:
     logs, first, second = written(10), Seen(), Seen()
     with running(worker_of(group, "played-0", first, logs)) as raised:
