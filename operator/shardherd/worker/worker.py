@@ -294,6 +294,7 @@ class Worker:
         Raises ConsumerStoppedError if it had to stop otherwise, InvalidRequestError for a wrong place, and what made it
         impossible to go on: SourceRefusedError, RangeLostError, UnreadableError.
         """
+        _check_thread()
         try:
             asyncio.run(self._run())
         finally:
@@ -373,6 +374,24 @@ class Worker:
         except UNAVAILABLE as error:
             log.warning("begins without %s: %s", _of(error), error, extra=consumer.session.log_fields())
         consumer.become_ready()
+
+
+def _check_thread() -> None:
+    """Whether a worker can run in this thread, and whether a signal can end it there. Raises RuntimeError."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError(
+            "a worker blocks until it ends, and has an event loop of its own, so it cannot run on this one: call its `run` in a"
+            " thread, as by `await asyncio.to_thread(worker.run)`, and end it by `worker.shutdown`"
+        )
+    if threading.current_thread() is not threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        log.warning(
+            "this worker runs beside the main thread, where alone signals arrive, so that SIGTERM ends the process without a"
+            " drain: handle it there by Worker.shutdown, or run the worker there"
+        )
 
 
 def _of(error: Exception) -> str:

@@ -162,6 +162,32 @@ def test_a_shutdown_that_the_program_asks_for_where_the_worker_calls_it_does_not
     assert (set(answers), boot_time() - began < 30) == ({False}, True)
 
 
+async def test_a_worker_does_not_run_on_an_event_loop_and_says_how_it_does(group: PlayedGroup) -> None:
+    worker = worker_of(group, "played-0", Seen(), written(5))
+    with pytest.raises(RuntimeError, match=r"it cannot run on this one: call its `run` in a thread, as by `await asyncio\."):
+        worker.run()
+
+
+def test_a_worker_that_no_signal_can_end_says_so(group: PlayedGroup, caplog: pytest.LogCaptureFixture) -> None:
+    def said() -> list[str]:
+        return [line.getMessage() for line in caplog.records if "main thread" in line.getMessage()]
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with running(worker_of(group, "played-0", Seen(), written(5))):
+            group.until("it has all shards", lambda: len(group.held_by("played-0")) == 4)
+        assert said() == [], "the program sees to it"
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with running(worker_of(group, "played-1", Seen(), written(5))):
+            group.until("it has all shards", lambda: len(group.held_by("played-1")) == 4)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert said() == [
+        "this worker runs beside the main thread, where alone signals arrive, so that SIGTERM ends the process without a drain:"
+        " handle it there by Worker.shutdown, or run the worker there"
+    ]
+
+
 def test_workers_share_the_shards_and_one_that_is_shut_down_leaves_the_rest_to_the_other(group: PlayedGroup) -> None:
     logs, first, second = written(10), Seen(), Seen()
     with running(worker_of(group, "played-0", first, logs)) as raised:
