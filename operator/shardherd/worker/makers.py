@@ -15,7 +15,7 @@ from shardherd.worker.listener import METHODS
 from shardherd.worker.options import WorkerOptionError
 from shardherd.worker.processor import AsyncProcessor, Processor
 from shardherd.worker.record_processor import RecordProcessor
-from shardherd.worker.trees import TreeProcessor
+from shardherd.worker.trees import TreeProcessor, wrong_manual
 
 _PROCESSOR = ("initialize", "process", "shutdown")
 
@@ -61,6 +61,8 @@ def check_processor(processor: Any, factory: Any) -> None:
         raise WorkerOptionError(
             f"{_named(factory)} must make a processor, and {type(processor).__name__} does not define {left_out}"
         )
+    if isinstance(processor, TreeProcessor) and (wrong := wrong_manual(processor.manual, processor)):
+        raise WorkerOptionError(f"manual of {type(processor).__name__} {wrong}")
 
 
 def _left_out(processor: Any) -> str:

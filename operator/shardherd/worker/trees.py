@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from shardherd.core.consumer.trees import Acker, Verdict
@@ -82,6 +82,8 @@ class TreeProcessor(RecordProcessor):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        if wrong := wrong_manual(cls.manual):
+            raise WorkerOptionError(f"manual of {cls.__name__} {wrong}")
         # Which other methods are stages, `emit` alone tells: those are found out when they are called.
         for name in ("root", *sorted(cls.manual)):
             if (method := getattr(cls, name, None)) is not None and is_async(method):
@@ -97,6 +99,15 @@ class TreeProcessor(RecordProcessor):
             self._forest.gone(record)
 
     _forest: _Forest | None = None
+
+
+def wrong_manual(manual: Any, processor: TreeProcessor | None = None) -> str:
+    """What the stages in `manual` must be and are not, empty if they can be; of a processor that was made each is a method."""
+    if not isinstance(manual, Collection) or isinstance(manual, str) or not all(isinstance(each, str) for each in manual):
+        return f"must be a set of names of stages, also of one alone, as in {{'split'}}, not {manual!r}"
+    if processor is not None and (unknown := sorted(each for each in manual if not callable(getattr(processor, each, None)))):
+        return f"names {', '.join(unknown)}, and there is no such method: what it does not name is acknowledged when it returns"
+    return ""
 
 
 class _Forest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -253,6 +254,30 @@ def test_a_coroutine_cannot_be_the_root_or_a_stage_that_acknowledges_by_itself()
         type("Wrong", (TreeProcessor,), {"root": later})
     with pytest.raises(WorkerOptionError, match=f"later {why}"):
         type("Wrong", (TreeProcessor,), {"later": later, "manual": frozenset({"later"})})
+
+
+@pytest.mark.parametrize("manual", ["count", ["count", 1], None], ids=repr)
+def test_what_manual_cannot_be_is_refused_when_the_class_is_defined(manual: Any) -> None:
+    message = f"manual of Wrong must be a set of names of stages, also of one alone, as in {{'split'}}, not {manual!r}"
+    with pytest.raises(WorkerOptionError, match=re.escape(message)):
+        type("Wrong", (TreeProcessor,), {"manual": manual})
+
+
+def test_a_name_in_manual_that_is_no_stage_ends_the_worker() -> None:
+    class Mistyped(Sentences):
+        manual = frozenset({"later", "cuont"})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 1)
+        scene.coordinator.assign((A, 1, 0))
+        with pytest.raises(WorkerOptionError) as raised:
+            await scene.ended()
+        assert str(raised.value) == (
+            "manual of Mistyped names cuont, and there is no such method: what it does not name is acknowledged when it returns"
+        )
+        assert scene.coordinator.checkpoints == []
+
+    story(body, factory=Mistyped)
 
 
 async def _coroutine(self: Any, tuple_: Tuple, out: Out) -> None: ...
