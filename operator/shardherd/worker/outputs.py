@@ -432,7 +432,7 @@ class Outputs(QueueingProcessor):
         if records := [each.record for each in finished if not each.lost]:
             try:
                 self.acknowledged(records)
-            except Exception:
+            except BaseException:  # an exit, too: an output would take nothing more
                 log.exception("acknowledged failed; the records are done all the same", extra=self._lent.fields)
 
     async def _commit(self, position: Offset) -> bool:

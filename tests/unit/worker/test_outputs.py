@@ -20,6 +20,10 @@ from tests.unit.worker.taken import Place, Table, fails_once, output, outputs, r
 AWAY = raises(ConnectionError("the sink is away"))
 
 
+class TimeIsOver(BaseException):
+    """What some libraries raise for a timeout, so that no `except Exception` takes it for another."""
+
+
 def told(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
@@ -152,6 +156,27 @@ def test_a_select_that_returns_another_place_fails_and_is_told_of_both(
     assert told(caplog) == [
         f"record 0 failed, try 1: select must keep `offset` and `sub`: it was given record 0, and returned {name}"
     ]
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(3), TimeIsOver("odd")], ids=repr)
+def test_what_acknowledged_raises_is_in_the_log_and_changes_nothing(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place()
+    told_of: list[Offset] = []
+
+    def tell(_: Outputs, records: Sequence[Record]) -> None:
+        told_of.extend(record.offset for record in records)
+        raise error
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 12)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 12)])
+        assert (place.took, told_of, scene.processing.failure) == ([*range(12)], [*range(12)], None)
+
+    story(body, factory=outputs(output(place), acknowledged=tell), save_interval=0.5)
+    assert "acknowledged failed; the records are done all the same" in told(caplog, logging.ERROR)
 
 
 def test_acks_are_delivered_in_batch_order_and_joined_and_each_once() -> None:
@@ -522,10 +547,6 @@ def test_a_write_that_a_client_cancels_fails_as_any_other(caplog: pytest.LogCapt
         "output place: took none of 5 records from 0 on: CancelledByProgramError: write raised asyncio.CancelledError, and was"
         " not cancelled: something that it awaited was, as by a client that connects again; trying again in 0.5 s"
     ]
-
-
-class TimeIsOver(BaseException):
-    """What some libraries raise for a timeout, so that no `except Exception` takes it for another."""
 
 
 def test_a_write_that_raises_what_is_no_exception_fails_as_any_other(caplog: pytest.LogCaptureFixture) -> None:
