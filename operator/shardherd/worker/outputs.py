@@ -8,10 +8,12 @@ acknowledged, by the guarantee, and the order in which things begin and end; whe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import reprlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,8 @@ from shardherd.worker.unfinished import check_done
 log = logging.getLogger(__name__)
 
 _BEGAN = time.time()
+
+_BYTES = bytes | bytearray | memoryview
 
 
 class Outputs(QueueingProcessor):
@@ -302,10 +306,15 @@ class Outputs(QueueingProcessor):
         if over:
             ack()
             return
-        selected = record if known or kept is not None else self._selected(record)
+        if known:
+            self._look()
+            return
+        with self._hole_unless_queued(record):
+            selected = record if kept is not None else self._selected(record)
+            queued = selected is not None and self._add(selected, ack, kept)
         if selected is None:
             ack()
-        elif known or self._add(selected, ack, kept):
+        elif queued:
             self._look()
 
     def finish(self) -> None:
@@ -335,23 +344,38 @@ class Outputs(QueueingProcessor):
                 self._file.gone(record.offset)
         self._look()
 
-    def _selected(self, record: Record) -> Record | None:
+    @contextlib.contextmanager
+    def _hole_unless_queued(self, record: Record) -> Iterator[None]:
+        """Another run must not take what follows in the file for all that there is."""
         try:
-            selected = self.select(record)
-            if selected is not None and selected.place != record.place:
-                raise ValueError(
-                    f"select must keep `offset` and `sub`: it was given {record.name}, and returned {selected.name}"
-                )
-        except Exception:
+            yield
+        except BaseException:
             with self._lock:
                 if self._file is not None:
                     self._file.hole(record.offset)
             raise
+
+    def _selected(self, record: Record) -> Record | None:
+        selected: Any = self.select(record)
+        if selected is None:
+            return None
+        if not isinstance(selected, Record):
+            raise TypeError(
+                "select must return the record that is sent, which may be another one under the same offset, or None to send"
+                f" none, not {reprlib.repr(selected)}"
+            )
+        if selected.place != record.place:
+            raise ValueError(f"select must keep `offset` and `sub`: it was given {record.name}, and returned {selected.name}")
+        if self._file is not None and not all(isinstance(each, _BYTES | None) for each in (selected.key, selected.value)):
+            raise TypeError(
+                f"select returned {selected.name} with a key or a value that are no bytes, and queue_directory is set: a file"
+                " keeps bytes alone"
+            )
         return selected
 
     def _add(self, record: Record, ack: Ack, kept: Kept | None) -> bool:
         """Whether somebody should look at what is to be sent, or is finished."""
-        queue, now = self._need_queue(), self._loop.time()
+        queue, now, size = self._need_queue(), self._loop.time(), size_of(record)
         taken = [] if kept is None else [each.number for each in self._sendings if each.name in kept.taken]
         with self._lock:
             fits = not (queue.full or self._file_is_full())
@@ -361,7 +385,7 @@ class Outputs(QueueingProcessor):
                         self._file.rewrite(self._unfinished())
                     self._file.append(record)
                 self._acks[record.place] = ack
-                return queue.add(record.place, record, size_of(record), now, taken=taken)
+                return queue.add(record.place, record, size, now, taken=taken)
         self._lent.counts.sent("queue", dropped=1)
         ack()
         return False

@@ -179,6 +179,26 @@ def test_what_acknowledged_raises_is_in_the_log_and_changes_nothing(
     assert "acknowledged failed; the records are done all the same" in told(caplog, logging.ERROR)
 
 
+@pytest.mark.parametrize(("made", "shown"), [(True, "True"), (b"value", "b'value'"), ([], "[]")])
+def test_what_select_returns_that_is_no_record_is_named(made: Any, shown: str, caplog: pytest.LogCaptureFixture) -> None:
+    place, wrong = Place(), [made]
+
+    def select(_: Outputs, record: Record) -> Any:
+        return wrong.pop() if wrong else record
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 2)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 2)])
+        assert sorted(place.took) == [0, 1]
+
+    story(body, factory=outputs(output(place), select=select), save_interval=0.5)
+    assert told(caplog) == [
+        "record 0 failed, try 1: select must return the record that is sent, which may be another one under the same offset, or"
+        f" None to send none, not {shown}"
+    ]
+
+
 def test_acks_are_delivered_in_batch_order_and_joined_and_each_once() -> None:
     first, second = Place(), Place()
     acknowledged: list[list[Offset]] = []

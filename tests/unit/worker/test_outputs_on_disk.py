@@ -118,6 +118,52 @@ def test_a_damaged_queue_is_told_and_its_end_is_read_again(tmp_path: Path, caplo
     assert [each.getMessage() for each in caplog.records if "is damaged" in each.getMessage()] != []
 
 
+def of_an_object(record: Record) -> Record:
+    return msgspec.structs.replace(record, value=object())
+
+
+def of_a_text(record: Record) -> Record:
+    return msgspec.structs.replace(record, value="text")
+
+
+def of_no_headers(record: Record) -> Record:
+    return msgspec.structs.replace(record, headers={"name": b"value"})
+
+
+def exits(record: Record) -> Record:
+    raise SystemExit(record.offset)
+
+
+@pytest.mark.parametrize("wrong", [of_an_object, of_a_text, of_no_headers, exits])
+def test_a_record_that_could_not_be_queued_is_not_skipped_by_another_run(wrong: Any, tmp_path: Path) -> None:
+    place, again = Place(waits_for(asyncio.Event())), Place()
+    given: list[int] = []
+
+    def select(_: Outputs, record: Record) -> Record:
+        given.append(record.offset)
+        return wrong(record) if record.offset == 1 and given.count(1) == 1 else record
+
+    async def first() -> None:
+        factory = outputs(output(place), queue_directory=str(tmp_path), select=select, batch_wait=0.1)
+        async with Scene(factory=factory, in_order=False) as scene:
+            scene.logs.append(A, 5)
+            scene.coordinator.assign((A, 1, 0), since=1)
+            await scene.until(lambda: bool(place.batches))
+            assert (given, scene.processing.counts.failures) == ([0, 1, 2, 3, 4], {"process": 1})
+            await killed(scene)
+
+    async def second() -> None:
+        factory = outputs(output(again), queue_directory=str(tmp_path), select=select)
+        async with Scene(factory=factory, in_order=False, save_interval=0.5) as scene:
+            scene.logs.append(A, 5)
+            scene.coordinator.assign((A, 2, 0), since=1)
+            await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 2, 5)])
+
+    simulate(first)
+    simulate(second)
+    assert sorted(again.took) == [0, 1, 2, 3, 4]
+
+
 def test_a_select_that_failed_is_not_skipped_by_another_run(tmp_path: Path) -> None:
     place, again = Place(), Place()
     left: dict[Path, bytes] = {}
