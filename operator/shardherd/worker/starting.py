@@ -136,6 +136,11 @@ def _imported(module: str, remedy: str) -> Any:
             text = remedy if is_file else f"there is no module {error.name} here: call this in its folder, or install it"
             raise UnknownProcessorError(text) from None
         raise _broken(module, error) from error
+    except SystemExit as error:
+        raise UnknownProcessorError(
+            f"module {module} ends the process where it is imported, by {error!r}: put what it does as a script under"
+            ' `if __name__ == "__main__":`'
+        ) from error
     except Exception as error:
         raise _broken(module, error) from error
 

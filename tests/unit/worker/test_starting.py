@@ -53,6 +53,18 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "clicks_program"
 
 
+def test_a_module_that_ends_the_process_where_it_is_imported_is_told_how_not_to(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script_program.py").write_text(f"import sys\nfrom {program} import *\nsys.exit(0)\n")
+    monkeypatch.delitem(sys.modules, "script_program", raising=False)
+    assert starting.main(["script_program:Clicks"]) == starting.MISUSED
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "shardherd: module script_program ends the process where it is imported, by SystemExit(0): put what it does as a script"
+        ' under `if __name__ == "__main__":`'
+    )
+
+
 def test_a_processor_is_a_name_in_a_module_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a:b").touch()
