@@ -64,7 +64,7 @@ def restored(stored: Ownership = STORED, **kwargs: Any) -> Group:
 
 def test_a_restored_group_is_what_was_stored_and_every_clock_of_it_begins_now() -> None:
     state = restored(copies={shard("0"): 41, shard("1"): 5, shard("2"): 30})._state
-    assert state.record == replace(STORED.group, epoch_floor=9)
+    assert state.record == replace(STORED.group, epoch_floor=9, session_timeout=50.0)
     assert state.shards == {
         shard("0"): HELD._replace(revision=6, since=100.0),
         shard("1"): FREE._replace(shard=shard("1"), since=100.0),
@@ -74,7 +74,12 @@ def test_a_restored_group_is_what_was_stored_and_every_clock_of_it_begins_now() 
     assert state.consumers == STORED.consumers
     assert state.sessions == {A: Session(last_heard=100.0, heard=False, progress_at=100.0)}
     assert state.clocks == Clocks(
-        due="Restored", settle_until=108.0, resumed_at=100.0, copies={shard("0"): 41}, claims_until=150.0
+        due="Restored",
+        settle_until=108.0,
+        resumed_at=100.0,
+        copies={shard("0"): 41},
+        claims_until=150.0,
+        lowered_at=100.0,
     )
     assert (state.touched_all, state.restored_at, state.assignors) == (7, 100.0, ASSIGNORS)
     assert state.held == {A: {shard("0"): None}}

@@ -7,7 +7,7 @@ import pytest
 from shardherd.core.model.errors import InvalidRequestError, StaleIncarnationError
 from shardherd.core.model.nouns import ConsumerId, Heartbeat, HeldShard, Incarnation
 from shardherd.core.model.requests import ClockGap, ConditionsChanged, ConsumerDied
-from tests.builders import Play, incarnation, info, shard, spec, started, topic
+from tests.builders import Play, incarnation, info, shard, spec, started, topic, with_settings
 
 SILENT = 45.0
 
@@ -150,6 +150,70 @@ def test_an_ordered_group_still_waits_after_a_restart_of_the_coordinator() -> No
     assert play.confirmed("g-0") == {}
     play.wait(8, ["g-0"])
     assert set(play.confirmed("g-0")) == {"0", "1"}
+
+
+def shorten(play: Play, seconds: float) -> None:
+    play.change(with_settings(play.group.spec, session_timeout=seconds))
+
+
+def test_whoever_lives_has_a_whole_session_timeout_to_hear_that_it_is_shorter() -> None:
+    play = started(4, 2, heartbeat_interval=20.0, session_timeout=60.0)
+    play.wait(19)
+    play.change(with_settings(play.group.spec, heartbeat_interval=1.0, session_timeout=5.0))
+    play.wait(4)
+    play.beat("g-0", "g-1")
+    play.wait(4)
+    play.beat("g-0")
+    assert "SessionTimeout" not in play.reasons()
+    play.wait(1)
+    assert play.counts() == {"g-0": 4}
+
+
+def test_a_longer_session_timeout_holds_at_once() -> None:
+    play = started(4, 2)
+    play.wait(SILENT - 1, ["g-0"])
+    play.change(with_settings(play.group.spec, session_timeout=2 * SILENT))
+    play.wait(SILENT, ["g-0"])
+    assert play.counts() == {"g-0": 2, "g-1": 2}
+    play.wait(2, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+
+
+def test_an_ordered_group_moves_no_shard_of_who_may_not_have_heard_that_the_session_timeout_is_shorter() -> None:
+    play = started(4, 2, ordered=True, session_timeout=180.0)
+    play.wait(3, ["g-0"])
+    shorten(play, 20.0)
+    play.wait(176, ["g-0"])
+    assert play.held_by("g-1") == {"1", "3"}
+    play.wait(2, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+
+
+def test_an_ordered_group_remembers_a_longer_session_timeout_over_a_restart_of_the_coordinator() -> None:
+    play = started(4, 2, ordered=True, session_timeout=180.0)
+    play.restart(with_settings(play.group.spec, session_timeout=20.0))
+    play.discover(topic(4))
+    shorten(play, 30.0)
+    shorten(play, 20.0)
+    play.wait(10, ["g-0"])
+    play.restart()
+    play.discover(topic(4))
+    play.wait(178, ["g-0"])
+    assert play.held_by("g-1") == {"1", "3"}
+    play.wait(3, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_shorter_session_timeout_holds_for_all_once_nobody_can_go_by_the_longer_one(restart: bool) -> None:
+    play = started(4, 2, ordered=True, session_timeout=180.0)
+    shorten(play, 20.0)
+    play.wait(180, ["g-0", "g-1"])
+    if restart:
+        play.restart()
+        play.discover(topic(4))
+    play.wait(22, ["g-0"])
+    assert play.counts() == {"g-0": 4}
 
 
 def test_leaving_frees_the_shards_and_a_late_heartbeat_does_not_bring_the_consumer_back() -> None:

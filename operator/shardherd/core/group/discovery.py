@@ -17,6 +17,7 @@ from shardherd.core.group import (
     grants,
     growth,
     lineage,
+    liveness,
     positions,
     rebuild,
     resets,
@@ -106,6 +107,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
     if before.settings != after.settings:
         state.put_record(group_epoch=state.record.group_epoch + 1)
         state.touch_all()
+    liveness.timeout_changed(state, before.settings.session_timeout, now)
     if before.settings.paused and not after.settings.paused:
         state.put_clocks(resumed_at=now)
     resets.declared_changed(state, before.reset)

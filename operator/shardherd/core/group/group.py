@@ -114,7 +114,11 @@ class Group:
         record = ownership.group
         unnamed = {shard: row for shard, row in ownership.shards.items() if not names(spec, shard)}
         read = absence.may_be_read_still(spec, unnamed)
-        record = replace(record, epoch_floor=max([record.epoch_floor, *(row.owner_epoch for row in unnamed.values())]))
+        record = replace(
+            record,
+            epoch_floor=max([record.epoch_floor, *(row.owner_epoch for row in unnamed.values())]),
+            session_timeout=max(record.session_timeout, spec.settings.session_timeout) if ownership.consumers else 0.0,
+        )
         settle_until = now + 2 * spec.settings.heartbeat_interval
         above = {shard: copy for shard, copy in copies.items() if copy > durable.get(shard, copy)}
         claims_until = now + spec.settings.session_timeout
@@ -126,6 +130,7 @@ class Group:
             copies=above,
             claims_until=claims_until,
             unnamed=read,
+            lowered_at=now,
             unnoted=frozenset(
                 shard
                 for shard in durable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardherd.core.group import cells, eligible, grants
-from shardherd.core.group.records import ConsumerRecord, EndReason, ShardRecord
+from shardherd.core.group.records import ConsumerRecord, EndReason, Session, ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
 from shardherd.core.model.event_reasons import CONSUMER_DIED, CONSUMER_LEFT, SESSION_TIMEOUT, SHARDS_FREED
@@ -86,7 +86,8 @@ def admit(state: State, consumer: ConsumerId, incarnation: Incarnation, now: flo
         state.put_consumer(replace(record, present=True))
     else:
         _supersede(state, record, incarnation, now)
-    state.put_record(group_epoch=state.record.group_epoch + 1)
+    longest = max(state.record.session_timeout, state.spec.settings.session_timeout)
+    state.put_record(group_epoch=state.record.group_epoch + 1, session_timeout=longest)
     return True
 
 
@@ -175,16 +176,39 @@ def is_current(state: State, consumer: ConsumerId, incarnation: Incarnation) -> 
     return record.present and record.incarnation == incarnation
 
 
+def silent_at(state: State, session: Session) -> float:
+    """From when on a consumer has been silent for too long. Who lives has a whole timeout in which to hear of a shorter one."""
+    return max(session.last_heard, state.clocks.lowered_at) + state.spec.settings.session_timeout
+
+
+def timeout_changed(state: State, before: float, now: float) -> None:
+    """The session timeout is another one. A shorter one holds at once, for all but those who may not have heard of it."""
+    timeout = state.spec.settings.session_timeout
+    if timeout < before:
+        state.put_clocks(lowered_at=now)
+    elif state.record.session_timeout:
+        state.put_record(session_timeout=max(state.record.session_timeout, timeout))
+
+
+def forget_longer_timeout(state: State, now: float) -> None:
+    """Nobody can go by a longer session timeout any more who has not heard that it is shorter now."""
+    longest, timeout = state.record.session_timeout, state.spec.settings.session_timeout
+    if longest > timeout and state.clocks.lowered_at + longest <= now:
+        state.put_record(session_timeout=timeout)
+
+
 def gone_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:
     """From when on an incarnation that is no longer current cannot act any more, so that its shards may move.
 
     An unordered group fences it and goes on. An ordered one wants proof: that it died, or that it left and had stopped. A later
     start of its pod proves no more than the end of the driver's container, which is enough where there are no executors.
-    Without proof it waits until the incarnation must have stopped itself: one session timeout after it was last heard.
+    Without proof it waits until the incarnation must have stopped itself: the longest session timeout that it may go by
+    after it was last heard.
     """
     if not state.spec.settings.ordered or _proven(state, state.consumers[consumer], incarnation):
         return AT_ONCE
-    return last_heard(state, consumer, incarnation) + state.spec.settings.session_timeout
+    longest = max(state.record.session_timeout, state.spec.settings.session_timeout)
+    return last_heard(state, consumer, incarnation) + longest
 
 
 def reclaimable_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:

@@ -80,6 +80,7 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             # Only where there are cells, and their state was ever lost or discarded.
             **({"state": state} if any(state := _state(group)) else {}),
             **({"counts": [list(each) for each in group.counts]} if group.counts else {}),
+            **({"sessionTimeout": group.session_timeout} if group.session_timeout else {}),
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
         "names": names,
@@ -190,6 +191,7 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             state_revision=state[1],
             state_lost=tuple(state[2]),
             counts=tuple((topic, number) for topic, number in group.get("counts", ())),
+            session_timeout=group.get("sessionTimeout", 0.0),
         ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},

@@ -28,9 +28,8 @@ MOST_DOUBLINGS = 6
 
 def tick(state: State, now: float) -> None:
     """Expire what is due."""
-    timeout = state.spec.settings.session_timeout
     for consumer in sorted(state.sessions, key=consumer_key):
-        if state.sessions[consumer].last_heard + timeout <= now:
+        if liveness.silent_at(state, state.sessions[consumer]) <= now:
             liveness.expire_session(state, state.consumers[consumer])
     for reason, deadlines in ((EndReason.RELEASE_TIMEOUT, _releases(state)), (EndReason.PROGRESS_TIMEOUT, _progress(state))):
         for consumer, deadline in sorted(deadlines, key=lambda pair: consumer_key(pair[0])):
@@ -45,6 +44,7 @@ def tick(state: State, now: float) -> None:
     rebuild.end_if_due(state, now)
     rebuild.forget_begun(state, now)
     liveness.forget_superseded(state, now)
+    liveness.forget_longer_timeout(state, now)
     state.put_clocks(ticked_at=now)
 
 
@@ -54,9 +54,8 @@ def next_deadline(state: State) -> float | None:
 
 
 def _deadlines(state: State) -> Iterator[float]:
-    timeout = state.spec.settings.session_timeout
     for session in state.sessions.values():
-        yield session.last_heard + timeout
+        yield liveness.silent_at(state, session)
     for _, deadline in _releases(state):
         yield deadline
     for _, deadline in _progress(state):
@@ -65,6 +64,8 @@ def _deadlines(state: State) -> Iterator[float]:
         if not liveness.is_current(state, consumer, incarnation):
             yield liveness.gone_at(state, consumer, incarnation)
             yield liveness.reclaimable_at(state, consumer, incarnation)
+    if (longest := state.record.session_timeout) > state.spec.settings.session_timeout:
+        yield state.clocks.lowered_at + longest
     if state.record.rebuilding:
         yield state.clocks.claims_until
     if state.clocks.due:
