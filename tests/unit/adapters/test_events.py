@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
-from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.core.model.nouns import GroupIdentity
+from tests.harness.simulated_clock import SimulatedClock
 
 GROUP = GroupIdentity("shop", "clicks", "uid-1")
 
