@@ -16,7 +16,7 @@ from tests.unit.controller.builders import resource
 Json = dict[str, Any]
 
 KEPT: dict[tuple[str, str], Json] = {
-    ("Secret", "kafka"): {"data": {"password": base64.b64encode(b"hunter2").decode()}},
+    ("Secret", "kafka"): {"data": {"password": base64.b64encode(b"hunter2").decode(), "key.bin": "/w=="}},
     ("ConfigMap", "code"): {"data": {"app.py": "print(1)"}},
 }
 
@@ -133,7 +133,12 @@ def test_a_variable_comes_from_where_it_says() -> None:
     ("source", "said"),
     [
         ({"secretKeyRef": {"name": "kafka", "key": "user"}}, "the variable A needs the key 'user' of the secret 'kafka'"),
+        (
+            {"secretKeyRef": {"name": "kafka", "key": "key.bin"}},
+            "the variable A needs the key 'key.bin' of the secret 'kafka', which is no text: mount the Secret as a volume",
+        ),
         ({"resourceFieldRef": {"resource": "limits.cpu"}}, "the variable A comes from resourceFieldRef"),
+        ({}, "the variable A comes from nowhere, which there is not on one machine: give a value"),
     ],
 )
 def test_a_variable_that_cannot_be_had_is_named(source: Json, said: str) -> None:

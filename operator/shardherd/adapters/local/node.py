@@ -282,7 +282,11 @@ class Node:
 
         container.run.mkdir(parents=True, exist_ok=True)
         volumes = Volumes(container.folder, self.machine.claims(namespace), find, lambda: self.token(pod))
-        folders = volumes.provide(spec, metadata["name"])
+        try:
+            folders = volumes.provide(spec, metadata["name"])
+        except OSError as error:
+            # It keeps no other pod back.
+            raise VolumeError(f"its volumes cannot be made: {error}") from error
         leads = paths(spec, folders)
         port = free_port()
         found = environment(pod, find, {"SHARDHERD_METRICS_PORT": str(port)})

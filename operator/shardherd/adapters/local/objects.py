@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shardherd.adapters.local.database import Database, next_version
+from shardherd.adapters.local.pod_specs import wrong
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.core.model.times import rfc3339
-from shardherd.ports import ClusterUnavailableError, GroupObjects, Manifest
+from shardherd.ports import ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
 
 GROUP_LABEL = "shardherd.dev/consumergroup"
 
@@ -169,6 +170,8 @@ class LocalCluster:
             return applied
 
         metadata = manifest["metadata"]
+        if manifest["kind"] == STATEFUL_SET and (said := wrong(manifest["spec"]["template"]["spec"])):
+            raise ClusterRefusedError(f'StatefulSet "{metadata["name"]}" is invalid: {said}')
         await self._change((manifest["kind"], metadata["namespace"], metadata["name"]), edit)
 
     async def write_status(self, group: GroupIdentity, status: Manifest) -> None:

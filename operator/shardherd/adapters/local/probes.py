@@ -36,7 +36,7 @@ class Probe:
 
     async def _ask(self) -> None:
         probe, failures = self._probe, 0
-        url = f"http://127.0.0.1:{self._port.read_text()}{probe['httpGet']['path']}"
+        url = f"http://127.0.0.1:{self._port.read_text()}{probe['httpGet'].get('path', '/')}"
         timeout = aiohttp.ClientTimeout(total=probe.get("timeoutSeconds", 1))
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:

@@ -171,10 +171,21 @@ def _from(pod: Json, source: Mapping[str, Any], find: Find, variable: str) -> st
                     f"the variable {variable} needs the key {wanted['key']!r} of the {kind} {wanted['name']!r}: put it into the"
                     " manifest file beside the group"
                 )
-            return base64.b64decode(value).decode() if value is not None and kind == "secret" else value
+            return _text(value, variable, wanted) if value is not None and kind == "secret" else value
     raise VolumeError(
-        f"the variable {variable} comes from {next(iter(source))}, which there is not on one machine: give a value"
+        f"the variable {variable} comes from {next(iter(source), 'nowhere')}, which there is not on one machine: give a value"
     )
+
+
+def _text(value: str, variable: str, wanted: Mapping[str, Any]) -> str:
+    """What a key of a Secret has, as a variable can."""
+    try:
+        return base64.b64decode(value).decode()
+    except UnicodeDecodeError as error:
+        raise VolumeError(
+            f"the variable {variable} needs the key {wanted['key']!r} of the secret {wanted['name']!r}, which is no text:"
+            " mount the Secret as a volume"
+        ) from error
 
 
 def _field(pod: Json, path: str) -> str:
