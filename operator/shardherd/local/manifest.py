@@ -30,6 +30,10 @@ NAMESPACE = "default"
 
 SERVER = ("uid", "creationTimestamp", "generation", "resourceVersion")
 
+_LABEL = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_KEY = re.compile("(?!\\.\\.)(?!\\.$)[-._a-zA-Z0-9]{1,253}")
+"""Of a Secret or a ConfigMap: a file of that name stays in its folder."""
+
 
 class ManifestError(Exception):
     """A manifest file that cannot be used. The message names it, what is wrong, and the remedy."""
@@ -152,6 +156,11 @@ def _document(file: Path, found: Any) -> Json:
     for name in ("name", "namespace"):
         if metadata.get(name) is not None:
             _text(file, f"metadata.{name}", metadata[name])
+    if (namespace := metadata.get("namespace")) and _LABEL.fullmatch(namespace) is None:
+        raise ManifestError(
+            f"{file}: metadata.namespace is {_shown('metadata.namespace', namespace)}; write at most 63 lowercase letters,"
+            " digits and '-', with a letter or digit at both ends"
+        )
     for name in ("labels", "annotations"):
         for key, text in _object(file, f"metadata.{name}", metadata.get(name)).items():
             _text(file, f"metadata.{name}.{key}", text)
@@ -214,14 +223,29 @@ def _plain(file: Path, document: Mapping[str, Any]) -> Json:
     made = dict(document)
     if not made["metadata"].get("name"):
         raise ManifestError(f"{file}: a {made['kind']} without metadata.name: name it")
-    data = {key: _text(file, f"data.{key}", text) for key, text in _object(file, "data", made.get("data")).items()}
+    for field in ("data", "stringData", "binaryData"):
+        for key in _object(file, field, made.get(field)):
+            if _KEY.fullmatch(key) is None:
+                raise ManifestError(f"{file}: {field} has the key {key[:80]!r}; write letters, digits, '-', '_' and '.'")
+    data = _texts(file, made, "data")
+    for field in ("data", "binaryData") if made["kind"] == SECRET else ("binaryData",):
+        _check_base64(file, field, made)
     if made["kind"] != SECRET:
         return made
-    for key, text in data.items():
-        try:
-            base64.b64decode(text.replace("\n", ""), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ManifestError(f"{file}: data.{key} is not base64; write it so, or below stringData as it is") from error
     texts = _object(file, "stringData", made.pop("stringData", None))
     written = {key: base64.b64encode(_text(file, f"stringData.{key}", text).encode()) for key, text in texts.items()}
     return {**made, "data": {**data, **{key: text.decode() for key, text in written.items()}}}
+
+
+def _texts(file: Path, document: Mapping[str, Any], field: str) -> dict[str, str]:
+    return {key: _text(file, f"{field}.{key}", text) for key, text in _object(file, field, document.get(field)).items()}
+
+
+def _check_base64(file: Path, field: str, document: Mapping[str, Any]) -> None:
+    """Raises ManifestError."""
+    for key, text in _texts(file, document, field).items():
+        try:
+            base64.b64decode(text.replace("\n", ""), validate=True)
+        except (binascii.Error, ValueError) as error:
+            other = "stringData" if field == "data" else "data"
+            raise ManifestError(f"{file}: {field}.{key} is not base64; write it so, or below {other} as it is") from error

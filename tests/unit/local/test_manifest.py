@@ -159,6 +159,17 @@ SECRET = "kind: Secret\nmetadata: {name: kafka}\n"
             "data.password is not base64; write it so, or below stringData as it is",
         ),
         ("kind: ConfigMap\ndata: {}\n", "a ConfigMap without metadata.name: name it"),
+        (
+            SECRET.replace("Secret", "ConfigMap") + "binaryData: {app: print(1)}\n",
+            "binaryData.app is not base64; write it so, or below data as it is",
+        ),
+        (SECRET.replace("Secret", "ConfigMap") + "binaryData: {app: 1}\n", "binaryData.app is 1; write a text, in quotes"),
+        (SECRET + "stringData: {../a: b}\n", "stringData has the key '../a'; write letters, digits, '-', '_' and '.'"),
+        (SECRET + "data: {..: Yg==}\n", "data has the key '..'; write letters, digits, '-', '_' and '.'"),
+        (
+            WHOLE.replace("namespace: shop", "namespace: ../shop"),
+            "metadata.namespace is \"../shop\"; write at most 63 lowercase letters, digits and '-'",
+        ),
     ],
 )
 def test_what_is_of_another_shape_is_refused_by_its_field(objects: Objects, tmp_path: Path, text: str, said: str) -> None:
