@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ START_TIMEOUT = 60.0
 
 LAST_PORT = 65535
 
+BOOTSTRAP, APP_DIR = "bootstrap", "app-dir"
+"""Options of `up` that are kept in the state folder under these names: a later `apply` means the same Kafka and code."""
+
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "STOP": signal.SIGSTOP, "CONT": signal.SIGCONT}
 
 Arguments = argparse.Namespace
@@ -60,19 +63,20 @@ def add_to(commands: Any) -> None:
         made.set_defaults(local=work)
         return made
 
-    def manifest(made: argparse.ArgumentParser, *, required: bool) -> None:
+    def manifest(name: str, made: argparse.ArgumentParser, *, required: bool) -> None:
         otherwise = "" if required else "; without it, what was declared last goes on"
         made.add_argument(
             "-f", "--file", type=Path, action="append", required=required, help=f"manifest, as for kubectl apply{otherwise}"
         )
-        made.add_argument("--bootstrap", default="", help="Kafka's host:port, instead of the manifest's")
-        made.add_argument("--app-dir", type=Path, help="where mainApplicationFile is (default: beside the manifest)")
+        kept = "" if name == "up" else ", or what `up` was given"
+        made.add_argument("--bootstrap", help=f"Kafka's host:port (default: the manifest's{kept})")
+        made.add_argument("--app-dir", type=Path, help=f"where mainApplicationFile is (default: beside the manifest{kept})")
         made.add_argument(
             "--python", type=program, default=sys.executable, help="Python that runs the applications (default: this one)"
         )
 
     up = verb("up", _up, "run what the manifest declares until Ctrl-C; then drain")
-    manifest(up, required=False)
+    manifest("up", up, required=False)
     up.add_argument("-d", "--detach", action="store_true", help="run in the background; end it by `local down`")
     for name, whose in (
         ("port", "the coordinator's API"),
@@ -81,7 +85,7 @@ def add_to(commands: Any) -> None:
     ):
         up.add_argument(f"--{name}", type=_port, default=0, help=f"of {whose} (default: any, then always the same)")
     up.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-    manifest(verb("apply", _apply, "change what runs to what the manifest declares now"), required=True)
+    manifest("apply", verb("apply", _apply, "change what runs to what the manifest declares now"), required=True)
     verb("status", _status, "show groups, consumers, and what happened last")
     shown = verb("logs", _logs, "print what a consumer wrote")
     shown.add_argument("consumer", help="for example clicks-0")
@@ -137,7 +141,7 @@ def _up(arguments: Arguments, state: State) -> int:
         raise CannotRunError(f"another local operator has just begun on {state.folder}")
     objects = state.objects()
     if arguments.file:
-        for dropped in drop_others(objects, _declare(arguments, objects).groups):
+        for dropped in drop_others(objects, _declare(arguments, objects, {}).groups):
             print(f"{dropped} is not declared any more: its consumers drain and end")
     elif not objects.all(GROUP):
         raise ManifestError(f"{state.folder} has no ConsumerGroup yet: name the manifest file by -f")
@@ -197,17 +201,26 @@ def _detached(state: State, again: list[str]) -> int:
     raise CannotRunError(f"the operator did not begin to lead; its log is {state.log}")
 
 
-def _declare(arguments: Arguments, objects: Objects) -> Declared:
-    declared = declare(
-        objects, arguments.file, bootstrap=arguments.bootstrap, app_dir=arguments.app_dir, python=arguments.python
-    )
+def _declare(arguments: Arguments, objects: Objects, before: Mapping[str, str]) -> Declared:
+    """Declare the groups with the options that are given, in the place of those from before; keep them for `apply`."""
+    app_dir = None if arguments.app_dir is None else str(arguments.app_dir.resolve())
+    given = {BOOTSTRAP: arguments.bootstrap, APP_DIR: app_dir}
+    options = {name: before.get(name, "") if value is None else value for name, value in given.items()}
+    folder = Path(options[APP_DIR]) if options[APP_DIR] else None
+    declared = declare(objects, arguments.file, bootstrap=options[BOOTSTRAP], app_dir=folder, python=arguments.python)
     for warning in declared.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    for name, value in options.items():
+        objects.database.note(name, value)
+        if value and given[name] is None:
+            print(f"--{name} is {value}, as before")
     return declared
 
 
 def _apply(arguments: Arguments, state: State) -> int:
-    for namespace, name in _declare(arguments, state.there().objects()).groups:
+    objects = state.there().objects()
+    before = {name: objects.database.fact(name) or "" for name in (BOOTSTRAP, APP_DIR)}
+    for namespace, name in _declare(arguments, objects, before).groups:
         print(f"{namespace}/{name} is declared")
     return 0
 

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
+from shardherd.adapters.local.database import Database
+from shardherd.adapters.local.identity import FileLeadership
+from shardherd.adapters.local.node import FOLDER
+from shardherd.adapters.local.objects import GROUP, Objects
 from shardherd.cli import main
 from shardherd.local.alone import program
+from shardherd.local.state import State
+from tests.unit.local.manifests import group
 
 
 class BeganError(Exception):
@@ -31,7 +38,7 @@ def test_what_runs_in_the_background_does_not_begin_another_one_in_the_backgroun
         main(["local", "up", *asked, "--state", str(tmp_path), "--port", "8080", "--app-dir=-apps"])
     assert begun == [
         [
-            *(sys.executable, "-m", "shardherd", "local", "up", f"--state={tmp_path}", "--file=group.yaml", "--bootstrap="),
+            *(sys.executable, "-m", "shardherd", "local", "up", f"--state={tmp_path}", "--file=group.yaml"),
             *("--app-dir=-apps", f"--python={sys.executable}", "--port=8080", "--metrics-port=0", "--page-port=0"),
             "--log-level=INFO",
         ]
@@ -73,3 +80,36 @@ def test_a_python_is_found_from_the_folder_where_it_is_named(tmp_path: Path, mon
     (tmp_path / "venv" / "python").symlink_to(sys.executable)
     monkeypatch.chdir(tmp_path)
     assert program("venv/python") == f"{tmp_path}/venv/python"
+
+
+def test_what_is_applied_reads_the_kafka_and_the_folder_that_up_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def operate(_state: State, objects: Objects, leadership: FileLeadership, *_: object) -> int:
+        leadership.let_go()
+        objects.database.close()
+        return 0
+
+    monkeypatch.setattr("shardherd.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.setattr("shardherd.local.commands._operate", operate)
+    file, state, apps = tmp_path / "group.yaml", str(tmp_path / "state"), tmp_path / "apps"
+    file.write_text(yaml.safe_dump(group()))
+
+    def after(*words: str) -> tuple[str, str, list[str]]:
+        """What a command leaves declared: the brokers, the folder; and what it prints."""
+        assert main(["local", *words, "-f", str(file), "--state", state]) == 0
+        database = Database(tmp_path / "state" / "state.db")
+        (found,) = Objects(database).all(GROUP)
+        database.close()
+        folder = found["metadata"]["annotations"][FOLDER]
+        return found["spec"]["source"]["kafka"]["bootstrapServers"], folder, capsys.readouterr().out.splitlines()
+
+    said = "shop/clicks is declared"
+    kept = [f"--app-dir is {apps}, as before", said]
+    assert after("up", "--bootstrap", "here:1", "--app-dir", str(apps)) == ("here:1", str(apps), [])
+    assert after("apply") == ("here:1", str(apps), ["--bootstrap is here:1, as before", *kept])
+    assert after("apply", "--bootstrap", "there:2") == ("there:2", str(apps), kept)
+    assert after("apply") == ("there:2", str(apps), ["--bootstrap is there:2, as before", *kept])
+    assert after("apply", "--bootstrap", "") == ("kafka:9092", str(apps), kept)
+    assert after("up") == ("kafka:9092", str(tmp_path), [])
+    assert after("apply") == ("kafka:9092", str(tmp_path), [said])
