@@ -170,6 +170,18 @@ class TestFileLeadership(LeadershipContract):
         await leadership.release()
 
 
+@pytest.mark.parametrize("left", [None, "", "12", "no secret at all"])
+def test_a_secret_is_made_once_and_anew_where_it_was_not_written_to_its_end(left: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "token.key"
+    if left is not None:
+        path.write_text(left)
+
+    made = secret_of(tmp_path)
+
+    assert (len(made), secret_of(tmp_path), path.stat().st_mode & 0o777) == (32, made, 0o600)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 class LocalTokensLab:
     """One pod with its token."""
 

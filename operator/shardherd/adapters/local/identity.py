@@ -14,6 +14,7 @@ import hmac
 import json
 import logging
 import os
+import re
 import secrets
 import sqlite3
 from pathlib import Path
@@ -27,21 +28,34 @@ log = logging.getLogger(__name__)
 USER = "local:user"
 """The caller that the command line is: it may look at every group, and force checkpoints."""
 
+SECRET_BYTES = 32
+
 LOOK = 0.2
 """Seconds between looks at the lock."""
 
 
 def secret_of(folder: Path) -> bytes:
-    """The folder's secret, which is made the first time."""
+    """The folder's secret, which is made the first time, and in the place of one that is not whole: anybody could know it."""
     path = folder / "token.key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
+    if (found := _secret(path)) is not None:
+        return found
+    made = folder / "token.key.new"
+    made.unlink(missing_ok=True)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(SECRET_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+    made.replace(path)
     return bytes.fromhex(path.read_text())
+
+
+def _secret(path: Path) -> bytes | None:
+    """What the file has; None if it is not there, or was not written to its end, say on a full disk."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    return bytes.fromhex(text) if re.fullmatch(f"[0-9a-f]{{{2 * SECRET_BYTES}}}", text) else None
 
 
 class SignedTokens:
