@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from http.client import HTTPException
 from typing import Any
 
 from shardherd.adapters.local.events import events
@@ -72,7 +73,7 @@ def asked(state: State, objects: Objects, path: str) -> bytes | None:
     try:
         with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
             found: bytes = answer.read()
-    except (urllib.error.URLError, TimeoutError) as error:
+    except (OSError, HTTPException) as error:  # also of an operator that ends in the middle of its answer
         if isinstance(error, urllib.error.HTTPError) and error.code not in (404, 503):
             raise
         return None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 import yaml
 
 from shardherd.adapters.local.database import Database
+from shardherd.adapters.local.identity import FileLeadership
 from shardherd.adapters.local.objects import POD, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
 from shardherd.cli import main
@@ -104,6 +107,29 @@ def test_who_has_read_enough_of_what_is_printed_is_no_failure(folder: Path) -> N
                 check=False,
             )
         assert (ended.returncode, ended.stderr) == (0, b""), verb
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"])
+def test_an_operator_that_ends_in_the_middle_of_its_answer_has_not_answered(
+    answer: bytes, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leadership = FileLeadership(folder / "operator.lock")
+    assert leadership.take()
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as beside:
+        with closing(Database(folder / "state.db")) as database:
+            database.note("api-port", str(server.getsockname()[1]))
+        ending = beside.submit(_answer_and_end, server, answer)
+        assert main(["status", "clicks", "--local", "--state", str(folder)]) == 0
+        ending.result()
+    leadership.let_go()
+    assert "the coordinator: it has not loaded the group yet" in capsys.readouterr().out
+
+
+def _answer_and_end(server: socket.socket, answer: bytes) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(10_000)
+        connection.sendall(answer)
 
 
 @pytest.mark.parametrize("command", [["pause", "clicks", "--local"], ["local", "scale", "clicks", "2"]])
