@@ -17,7 +17,7 @@ from shardherd.core.model.errors import (
     ShardherdError,
     UnknownGroupError,
 )
-from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, CheckpointResult, ShardId
+from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, CheckpointResult, Heartbeat, Leave, ShardId
 from tests.unit.consumer.owners import OWNERS, Played, Scene, story
 from tests.unit.spark.simulated import ME
 
@@ -80,6 +80,30 @@ def test_a_heartbeat_whose_error_may_pass_is_made_again_after_pauses_that_grow(o
         assert pauses[-2:] == [1.0, 1.0]
         assert pauses == sorted(pauses)
         assert pauses[0] <= 0.4
+
+    story(owner, body)
+
+
+@both
+def test_the_pauses_between_heartbeats_that_fail_begin_anew_after_one_that_was_answered(owner: Owner) -> None:
+    async def body(scene: Scene) -> None:
+        times: list[float] = []
+        beat = scene.coordinator.heartbeat
+
+        async def timed(*arguments: Any) -> Any:
+            times.append(scene.loop.time())
+            return await beat(*arguments)
+
+        await scene.holding((A, 4, 0))
+        for _ in range(2):
+            scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+            calls(scene, "heartbeat", timed)
+            await scene.until(lambda: len(times) == 4)
+            assert gaps(times) == [0.2, 0.4, 0.8]
+            scene.coordinator.fault = None
+            calls(scene, "heartbeat", beat)
+            await scene.until(lambda: scene.session.trouble is None)
+            times.clear()
 
     story(owner, body)
 
@@ -222,6 +246,26 @@ def test_without_an_acknowledged_heartbeat_it_stops_reading_at_its_limit(owner: 
         await asyncio.sleep(0.01)
         assert scene.consumer.stopped_reading
         assert not await scene.consumer.begin()
+
+    story(owner, body)
+
+
+@both
+def test_silence_is_counted_from_the_sending_of_what_was_answered_and_not_from_the_answer(owner: Owner) -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A, 4, 0))
+        sent: list[float] = []
+        beat = scene.coordinator.heartbeat
+
+        async def slow(*arguments: Any) -> Any:
+            sent.append(scene.loop.time())
+            reply = await beat(*arguments)
+            await asyncio.sleep(2.0)
+            return reply
+
+        calls(scene, "heartbeat", slow)
+        await scene.until(lambda: len(sent) == 3, within=20.0)
+        assert scene.session.acknowledged_at == sent[1]
 
     story(owner, body)
 
@@ -387,6 +431,38 @@ def test_a_drain_waits_for_what_is_read_saves_it_and_leaves(owner: Owner) -> Non
         assert len(scene.coordinator.heartbeats) == beats
         assert await scene.consumer.drain(80), "once is enough"
         assert scene.coordinator.leaves == 1
+
+    story(owner, body)
+
+
+@both
+def test_nothing_else_is_on_its_way_when_a_consumer_leaves(owner: Owner) -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A, 4, 0))
+        beat, leave = scene.coordinator.heartbeat, scene.coordinator.leave
+        under_way: list[int] = []
+        at_the_leave: list[list[int]] = []
+
+        async def noted(heartbeat: Heartbeat, wait: float) -> Any:
+            under_way.append(heartbeat.seq)
+            try:
+                return await beat(heartbeat, wait)
+            finally:
+                under_way.remove(heartbeat.seq)
+
+        async def left(request: Leave) -> None:
+            await asyncio.sleep(0.001)  # in which what was cancelled ends
+            at_the_leave.append(list(under_way))
+            await leave(request)
+
+        calls(scene, "heartbeat", noted)
+        calls(scene, "leave", left)
+        assert await scene.consumer.begin()
+        draining = asyncio.create_task(scene.consumer.drain(30))
+        await asyncio.sleep(10)
+        await scene.consumer.finish()
+        assert await draining
+        assert at_the_leave == [[]]
 
     story(owner, body)
 

@@ -86,6 +86,21 @@ async def test_what_is_missing_of_a_list_is_told_until_it_is_there(rig: Rig) -> 
     assert rig.reasons() == []
 
 
+async def test_unrelated_topic_causes_no_rebalance(rig: Rig) -> None:
+    spec = spec_of()
+    rig.runtime.apply(replace(spec, source=replace(spec.kafka, topics=(), topic_pattern="t.*")))
+    consumer = rig.consumer()
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3")
+    stored, rebalances = rig.group.group.ownership, rig.events.reasons().count("Rebalanced")
+
+    rig.kafka.create_topic("u", 2)
+    await rig.looked()
+    assert (rig.group.group.ownership, rig.events.reasons().count("Rebalanced")) == (stored, rebalances)
+
+    rig.kafka.create_topic("t-2", 1)
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3", "t-2/0")
+
+
 async def test_a_new_group_reads_what_there_is_of_its_list(rig: Rig) -> None:
     rig.runtime.apply(reading("t", "u"))
     consumer = rig.consumer()

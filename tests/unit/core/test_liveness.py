@@ -179,8 +179,11 @@ def test_a_longer_session_timeout_holds_at_once() -> None:
     assert play.counts() == {"g-0": 4}
 
 
-def test_an_ordered_group_moves_no_shard_of_who_may_not_have_heard_that_the_session_timeout_is_shorter() -> None:
-    play = started(4, 2, ordered=True, session_timeout=180.0)
+@pytest.mark.parametrize("first", [180.0, 60.0])
+def test_an_ordered_group_moves_no_shard_of_who_may_not_have_heard_that_the_session_timeout_is_shorter(first: float) -> None:
+    play = started(4, 2, ordered=True, session_timeout=first)
+    play.change(with_settings(play.group.spec, session_timeout=180.0))
+    play.settle("g-0", "g-1")
     play.wait(3, ["g-0"])
     shorten(play, 20.0)
     play.wait(176, ["g-0"])
