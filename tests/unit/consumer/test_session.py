@@ -123,6 +123,21 @@ def test_an_error_that_may_pass_never_ends_a_consumer_that_holds_nothing(owner: 
 
 
 @both
+def test_who_has_joined_and_holds_nothing_is_not_ended_by_its_silence(owner: Owner) -> None:
+    async def body(scene: Scene) -> None:
+        await scene.consumer.start()
+        await scene.until(lambda: scene.session.joined)
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        await asyncio.sleep(3600)
+        scene.coordinator.fault = None
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: A in scene.session.ledger.readable_epochs())
+        assert scene.session.over == ""
+
+    story(owner, body)
+
+
+@both
 def test_shards_are_read_through_a_change_of_who_leads(owner: Owner) -> None:
     async def body(scene: Scene) -> None:
         await scene.holding((A, 4, 0))
