@@ -9,13 +9,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Coroutine
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
+
+COROUTINES = "coroutines"
+"""How the thread of the coroutines is named, after its crew."""
+
+SHOWN = 5
+"""How many of the last calls are shown of a thread."""
 
 Work = Callable[[], Any]
 
@@ -117,6 +125,23 @@ class ThreadCrew:
         loop.call_soon_threadsafe(begin)
         return Call(ended, cancel)
 
+    def turned(self) -> asyncio.Future[Any]:
+        """Done once the loop of the coroutines has turned; at once if there is none yet."""
+        home = asyncio.get_running_loop()
+        turned: asyncio.Future[Any] = home.create_future()
+        if self._loop is None:
+            turned.set_result(None)
+        else:
+            self._loop.call_soon_threadsafe(_tell, home, _settle, turned, None, None)
+        return turned
+
+    def where_the_loop_is(self) -> str:
+        """The last calls of the thread of the coroutines, as a traceback shows them."""
+        frames = sys._current_frames()
+        thread = next((each for each in self._threads if each.name == f"{self._name}-{COROUTINES}"), None)
+        frame = None if thread is None or thread.ident is None else frames.get(thread.ident)
+        return "".join(traceback.format_stack(frame)[-SHOWN:]) if frame is not None else ""
+
     def close(self) -> None:
         """End the threads, each once what it runs has returned. Coroutines that still run are cancelled."""
         self._closed = True
@@ -155,7 +180,7 @@ class ThreadCrew:
                         log.exception("a coroutine of the program has raised what ends a process; the others go on")
                 _end_all(loop)
 
-            self._start(live, "coroutines")
+            self._start(live, COROUTINES)
         return loop
 
 

@@ -44,6 +44,7 @@ from shardherd.worker.processor import AnyProcessor
 from shardherd.worker.slots import Slots
 from shardherd.worker.stream import Stream
 from shardherd.worker.surroundings import Surroundings
+from shardherd.worker.watching import watch
 
 log = logging.getLogger(__name__)
 
@@ -330,6 +331,7 @@ class Worker:
             if session is not None:
                 end_adrift(processing.adrift, ordered=session.settings.ordered, fields=session.log_fields())
 
+        watching = asyncio.create_task(watch(crew, lambda: {} if session is None else session.log_fields()))
         try:
             async with consumer_of_pod(
                 environment,
@@ -357,6 +359,7 @@ class Worker:
                     raise ConsumerStoppedError(consumer.stopped) from consumer.session.defect
         finally:
             self._ending = None
+            watching.cancel()
             end_what_hangs()  # after it has left: who hears that it goes on waits for it
             try:
                 await crew.call(fetcher.close).ended
