@@ -12,6 +12,19 @@ import contextlib
 from collections.abc import Iterator
 
 
+def text_of(error: BaseException) -> str:
+    """What an error says. One of a program may fail to, which must not fail who tells of it."""
+    try:
+        return str(error)
+    except Exception as wrong:  # noqa: BLE001 - it is the program's own code
+        return f"<what it says cannot be told: {type(wrong).__name__} in its __str__>"
+
+
+def named(error: BaseException) -> str:
+    """An error with its class."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
 class CancelledByProgramError(Exception):
     """Something that the program awaited was cancelled, and its call was not."""
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from shardherd.consumer.contained import named
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.gauges import MOST_GAUGES, Gauge, GaugeKind
 
@@ -149,7 +150,7 @@ class Measure:
         try:
             value = float(self._own())
         except BaseException as error:  # noqa: BLE001 - the application's own code: SystemExit would end the thread alone, unseen
-            self._warn(f"the application's gauge failed, and is not reported: {type(error).__name__}: {error}")
+            self._warn(f"the application's gauge failed, and is not reported: {named(error)}")
             return
         if math.isnan(value) or value < 0:
             self._warn(f"the application's gauge is {value}, and is not reported: return a number from 0 (empty) to 1 (full)")

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from shardherd.consumer.calls import results_of, wrong_settings
-from shardherd.consumer.contained import contained
+from shardherd.consumer.contained import contained, text_of
 from shardherd.core.consumer.awaiting import Awaiting, Call, Watermark
 from shardherd.core.model.nouns import Place
 from shardherd.worker.crew import is_async
@@ -181,7 +181,7 @@ class AsyncOperator(RecordProcessor):
                 with contained("emit_watermark"):
                     return await self.emit_watermark(watermark.time)
             except Exception as error:
-                log.warning("watermark %d is not emitted yet, trying on: %s", watermark.time, error, exc_info=error)
+                log.warning("watermark %d is not emitted yet, trying on: %s", watermark.time, text_of(error), exc_info=error)
                 await asyncio.sleep(max(self.pause, MOMENT))
 
     async def _emit(self, queue: Awaiting[Pair, Any], ready: Call[Pair, Any]) -> None:
@@ -196,7 +196,7 @@ class AsyncOperator(RecordProcessor):
             if isinstance(error, asyncio.CancelledError):
                 raise
             level = logging.WARNING if counts and ack.tries == 1 else logging.DEBUG
-            log.log(level, "results of %s are not emitted, try %d: %s", record.name, ack.tries, error, exc_info=error)
+            log.log(level, "results of %s are not emitted, try %d: %s", record.name, ack.tries, text_of(error), exc_info=error)
         else:
             if not ack():
                 # It comes again: its time was over meanwhile.

@@ -17,6 +17,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from shardherd.consumer.contained import named
+
 log = logging.getLogger(__name__)
 
 COROUTINES = "coroutines"
@@ -229,7 +231,7 @@ class Raised(Exception):  # noqa: N818 - it stands for another one
     """Stands for an exception that a future cannot carry."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
+        super().__init__(named(error))
         self.__cause__ = error
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from shardherd.client.in_hand import ShardInHand
-from shardherd.consumer.contained import contained
+from shardherd.consumer.contained import contained, text_of
 from shardherd.core.consumer.pending import Emitted, Pending
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
@@ -372,7 +372,7 @@ class Delivery:
         name, fields = ack.record.name, self._hands.fields
         if ack.fail(error):
             level = logging.WARNING if ack.tries == 1 else logging.DEBUG
-            log.log(level, "%s failed, try %d: %s", name, ack.tries, error, extra=fields, exc_info=error)
+            log.log(level, "%s failed, try %d: %s", name, ack.tries, text_of(error), extra=fields, exc_info=error)
         else:
             level = logging.DEBUG if self._raised_in_vain else logging.WARNING
             self._raised_in_vain = True
@@ -381,7 +381,7 @@ class Delivery:
                 "process of %s raised, after that was acknowledged, had failed or was late: it changes nothing, and more of"
                 " this kind is in the log at level DEBUG: %s",
                 name,
-                error,
+                text_of(error),
                 extra=fields,
                 exc_info=error,
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardherd.consumer.contained import named
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.worker.processor import Checkpoint
 from shardherd.worker.records import Record
@@ -37,7 +38,7 @@ class Ack:
 
     def fail(self, reason: str | BaseException = "", *, bad: bool = False) -> bool:
         """The record is to be processed again. False as above. `bad`: it has failed often enough, as far as `tries` says."""
-        text = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
+        text = named(reason) if isinstance(reason, BaseException) else reason
         return self._settle(self.record, self.tries, text or "no reason was given", bad)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from shardherd.consumer.contained import contained
+from shardherd.consumer.contained import contained, named, text_of
 from shardherd.consumer.waiting import within
 from shardherd.core.consumer.output_queue import OutputQueue, Queued
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
@@ -171,7 +171,7 @@ class Sending:
             refused = await self._write(batch)
         except Exception as error:  # noqa: BLE001 - a program may raise anything
             refused = {each.place: each.record for each in batch}
-            log.warning("output %s: %d records are dropped: %s", self.name, len(batch), error, extra=self._fields)
+            log.warning("output %s: %d records are dropped: %s", self.name, len(batch), text_of(error), extra=self._fields)
         self._counts.sent(self.name, dropped=len(refused))
         for each in batch:
             each.lost = each.lost or each.place in refused
@@ -192,7 +192,7 @@ class Sending:
         except Exception as error:  # noqa: BLE001 - a program may raise anything
             self._failures += 1
             pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._failures - 1, 30))
-            self._tell(f"does not say its position: {type(error).__name__}: {error}", pause)
+            self._tell(f"does not say its position: {named(error)}", pause)
             clock = asyncio.get_running_loop().time
             until = clock() + pause
             while not self._stopping and (left := until - clock()) > 0:
@@ -226,7 +226,7 @@ class Sending:
     def _fail(self, batch: Batch, error: Exception) -> None:
         with self._lock:
             pause = self._queue.fail(self.number, asyncio.get_running_loop().time())
-        self._tell(f"took none of {len(batch)} records from {batch[0].offset} on: {type(error).__name__}: {error}", pause)
+        self._tell(f"took none of {len(batch)} records from {batch[0].offset} on: {named(error)}", pause)
         self._settled(self, [], [])
 
     @contextlib.contextmanager

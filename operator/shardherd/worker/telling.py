@@ -12,6 +12,7 @@ from typing import Any
 
 from shardherd.client.consumer import CANCEL_GRACE
 from shardherd.client.in_hand import ShardInHand
+from shardherd.consumer.contained import named
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.worker.calling import Calling, GivenUpError
 from shardherd.worker.counts import Counts
@@ -93,5 +94,4 @@ class Telling:
     def _lost_ended(self, lost: asyncio.Future[Any]) -> None:
         if (error := lost.exception()) is not None:
             self._counts.failures["on_lost"] += 1
-            what = f"{type(error).__name__}: {error}"
-            log.error("on_lost failed: %s", what, extra=self._calling.fields, exc_info=error)
+            log.error("on_lost failed: %s", named(error), extra=self._calling.fields, exc_info=error)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from shardherd.consumer.contained import named
 from shardherd.worker.counts import Counts
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 
@@ -33,7 +34,7 @@ class Trying:
         self._attempts += 1
         self._counts.failures[what] += 1
         pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._attempts - 1, 30))
-        why = "it went back to where it began" if error is None else f"{type(error).__name__}: {error}"
+        why = "it went back to where it began" if error is None else named(error)
         trouble = f"{what} of {of} failed, attempt {self._attempts}: {why}"
         # Its place in the program is told once.
         log.warning(
