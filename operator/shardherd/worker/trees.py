@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from shardherd.consumer.contained import text_of
 from shardherd.core.consumer.trees import Acker, Verdict
 from shardherd.core.model.nouns import Place
 from shardherd.worker.crew import is_async
@@ -156,19 +157,20 @@ class _Forest:
         for ack in done:
             ack()
 
-    def fail(self, tuple_: Tuple, reason: str | BaseException) -> None:
+    def fail(self, tuple_: Tuple, reason: str | BaseException) -> list[Ack]:
+        """Of the records that it has failed."""
         failed = []
         with self._lock:
             if tuple_.over:
-                return
+                return []
             tuple_.over = True
             for root in tuple_.ids:
                 if self._acker.fail(root) is Verdict.FAILED:
                     failed.append(self._over(root))
-        for ack in failed:
-            ack.fail(reason)
         if not tuple_.ids:
-            log.warning("a tuple of stage %s failed, which belongs to no tree: %s", tuple_.stage or "root", reason)
+            text = text_of(reason) if isinstance(reason, BaseException) else reason
+            log.warning("a tuple of stage %s failed, which belongs to no tree: %s", tuple_.stage or "root", text)
+        return [ack for ack in failed if ack.fail(reason)]
 
     def _begin(self, record: Record, ack: Ack) -> int:
         if not self._processor.tracked:
@@ -201,8 +203,11 @@ class _Forest:
         out = Out(self, tuple_)
         try:
             check_done(tuple_.stage or "root", work(tuple_, out))
-        except BaseException as error:  # noqa: BLE001 - a program may raise anything
-            self.fail(tuple_, error)
+        except BaseException as error:  # a program may raise anything
+            for ack in self.fail(tuple_, error):
+                level = logging.WARNING if ack.tries == 1 else logging.DEBUG
+                stage, name = tuple_.stage or "root", ack.record.name
+                log.log(level, "stage %s of %s failed, try %d: %s", stage, name, ack.tries, text_of(error), exc_info=error)
         else:
             if not manual:
                 self.ack(tuple_)

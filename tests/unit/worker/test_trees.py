@@ -67,7 +67,9 @@ def test_two_stages_one_ack() -> None:
     story(body, factory=lambda: sentences, save_interval=1.0)
 
 
-def test_a_tuple_that_fails_has_the_whole_record_processed_again_and_the_rest_of_its_tree_is_left() -> None:
+def test_a_tuple_that_fails_has_the_whole_record_processed_again_and_the_rest_of_its_tree_is_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     breaks = {"s0a": iter([True])}
     sentences = Sentences(lambda word: next(breaks.get(word, iter(())), False))
 
@@ -78,6 +80,8 @@ def test_a_tuple_that_fails_has_the_whole_record_processed_again_and_the_rest_of
         assert (sentences.rooted, sentences.words, sentences.acked) == ([0, 0], ["s0a", "s0b"], [0])
 
     story(body, factory=lambda: sentences, save_interval=1.0)
+    said = [(line.levelname, line.getMessage(), line.exc_info is None) for line in caplog.records if "failed" in line.msg]
+    assert said == [("WARNING", "stage count of record 0 failed, try 1: s0a", False)]
 
 
 class Kept(Sentences):
