@@ -152,6 +152,12 @@ def lag_of(view: GroupView) -> int | None:
     return None if None in lags else sum(lag or 0 for lag in lags)
 
 
+def all_read(view: GroupView) -> bool:
+    """Whether nothing is left to read, as far as is known. Where records are not counted, their age says so: a shard without a
+    record at its checkpoint has none."""
+    return lag_of(view) == 0 if view.counts_records else view.all_over or view.lag_seconds == 0
+
+
 def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int) -> Wish:
     """What mode Lag asks for, with so many shards to read."""
     case = _case(observation, sizing, shards)
@@ -210,6 +216,8 @@ def _first(case: _Case, view: GroupView) -> Wish:
         start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.consumer_rate.per_second)
     if case.observation.stateful_set is not None and lag:
         return case.answer(start, RECORDS_ARRIVED, f"{count(lag, 'record')} to read, and no consumer.")
+    if case.observation.stateful_set is not None and not view.counts_records and view.lag_seconds:
+        return case.answer(start, RECORDS_ARRIVED, f"The oldest record is {view.lag_seconds} s old, and no consumer reads it.")
     return case.answer(start, FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
 
 

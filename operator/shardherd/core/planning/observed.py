@@ -203,6 +203,7 @@ class Sizing:
     the rate of one consumer come back from the status then. With `recommendOnly` what is said is about the number that was
     `recommended`. `wishes` are the numbers of the last stabilisation window that the lag asked for, with their times.
     `steady_since`: since when as many consumers as chosen are ready and no shard moves. `idle_since`: since when all is read.
+    `checkpoints`: all of them together where records are not counted, where alone they tell that some were read.
     """
 
     goal: int | None = None
@@ -213,6 +214,7 @@ class Sizing:
     wishes: tuple[tuple[float, int], ...] = ()
     steady_since: float | None = None
     idle_since: float | None = None
+    checkpoints: int | None = None
     traffic: Traffic | None = None
 
 

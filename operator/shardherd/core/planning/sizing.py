@@ -97,12 +97,15 @@ def noted(observation: Observation) -> Sizing:
         return replace(before, steady_since=None, idle_since=None)
     traffic = measure(before.traffic, view, now, _rate_before(observation.previous))
     # Consumers that keep up leave nothing to be seen, but are not idle.
-    idle = max(before.idle_since if before.idle_since is not None else now, traffic.written_at)
+    checkpoints = None if view.counts_records else sum(shard.checkpoint or 0 for shard in view.shards if shard.present)
+    since = before.idle_since if before.idle_since is not None and checkpoints == before.checkpoints else now
+    idle = max(since, traffic.written_at)
     steady = before.steady_since if before.steady_since is not None else now
     return replace(
         before,
         traffic=traffic,
-        idle_since=idle if catchup.lag_of(view) == 0 else None,
+        idle_since=idle if catchup.all_read(view) else None,
+        checkpoints=checkpoints,
         steady_since=steady if _is_steady(observation, view) else None,
     )
 

@@ -154,6 +154,19 @@ class TestZero:
     def test_stays_the_answer_whatever_the_window(self) -> None:
         assert self.since(1.0, goal=0) == self.nobody
 
+    @pytest.mark.parametrize("mode", [ScalingMode.SHARDS, ScalingMode.LAG])
+    def test_is_the_answer_where_records_are_not_counted_until_there_is_one(self, mode: ScalingMode) -> None:
+        def asked(age: int | None, goal: int) -> tuple[int, str]:
+            seen = view(shards(12, lag_records=None, checkpoint=10), counts_records=False, lag_seconds=age, source="kinesis")
+            known = Sizing(goal=goal, idle_since=NOW - 60.0, checkpoints=120)
+            found = decided(known=known, view=seen, **scaling(mode=mode, min_replicas=0, stabilization_window=60.0))
+            return found.desired, found.reason
+
+        assert [asked(0, goal) for goal in (2, 1, 0)] == [(0, "Idle")] * 3
+        wanted = (3, "FollowingShards") if mode is ScalingMode.SHARDS else (1, "RecordsArrived")
+        assert asked(7, 0) == wanted
+        assert asked(None, 0) == ((1, "FirstConsumers") if mode is ScalingMode.LAG else wanted), "nobody knows: somebody looks"
+
     def test_is_not_where_one_has_to_stay_or_there_is_something_to_read_or_nothing_can_be_known(self) -> None:
         one = scaling(min_replicas=1, stabilization_window=60.0)
         away = view(shards(12, lag_records=0), source_reachable=False)
@@ -208,6 +221,20 @@ class TestWhatIsRemembered:
         written = noted(replace(later, view=picture(11)))
         assert written.idle_since == NOW + INTERVAL
         assert noted(replace(later, view=picture(11, 1))).idle_since is None
+
+    def test_is_by_the_age_and_the_checkpoints_where_records_are_not_counted(self) -> None:
+        def picture(age: int | None, checkpoint: int = 10) -> Any:
+            held = shards(2, lag_records=None, checkpoint=checkpoint)
+            return view(held, counts_records=False, lag_seconds=age, source="kinesis")
+
+        first = noted(observation(view=picture(0)))
+        assert first.idle_since == NOW
+        later = observation(view=picture(0), memory=Memory(sizing=first), now=NOW + INTERVAL)
+        assert noted(later).idle_since == NOW
+        # It was written and read between two looks.
+        assert noted(replace(later, view=picture(0, 11))).idle_since == NOW + INTERVAL
+        assert noted(replace(later, view=picture(1))).idle_since is None
+        assert noted(replace(later, view=picture(None))).idle_since is None
 
     def test_is_nothing_of_that_while_the_shards_are_not_known_but_what_was_measured_stays(self) -> None:
         known = noted(observation(view=view(shards(2, end=10, lag_records=0))))
