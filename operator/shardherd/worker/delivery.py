@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -313,7 +313,14 @@ class Delivery:
         with self._lock:
             late, self._late = self._late, []
         for record in late:
-            self._processor.late(record)
+            self._tell("late", self._processor.late, record)
+
+    def _tell(self, what: str, method: Callable[[Record], None], record: Record) -> None:
+        """The processor hears what becomes of a record, whatever it makes of it."""
+        try:
+            method(record)
+        except BaseException:
+            log.exception("%s of %s failed; it changes nothing", what, record.name, extra=self._hands.fields)
 
     def _hand_out(self) -> None:
         """In a thread."""
@@ -413,7 +420,7 @@ class Delivery:
                 ack.fail(emitted.reason)
                 return
         self._hands.count_bad(BURIED if self._dead_letters is not None else SKIPPED)
-        self._processor.gone(emitted.record)
+        self._tell("gone", self._processor.gone, emitted.record)
         ack()
         log.error(
             "%s of shard %s failed %d times, and is %s: %s",

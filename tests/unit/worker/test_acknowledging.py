@@ -31,6 +31,34 @@ from tests.unit.worker.scene import A, B, Logs, Scene, story
 from tests.unit.worker.test_worker import running, worker_of
 
 
+@pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(3)], ids=repr)
+def test_what_a_processor_raises_when_it_hears_of_a_record_that_is_late_or_gone_is_in_the_log_and_changes_nothing(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hears(Kept):
+        def late(self, record: Record) -> None:
+            raise error
+
+        def gone(self, record: Record) -> None:
+            raise error
+
+    hears = Hears(lambda record, ack: ack() if record.offset else None)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert (hears.given.count(0), scene.processing.failure) == (2, None)
+
+    story(body, factory=lambda: hears, ack_timeout=1.0, tries=2, bad_records="skip", save_interval=0.1)
+    errors = [line.getMessage() for line in caplog.records if line.levelname == "ERROR" and "failed;" in line.msg]
+    assert errors == [
+        "late of record 0 failed; it changes nothing",
+        "late of record 0 failed; it changes nothing",
+        "gone of record 0 failed; it changes nothing",
+    ]
+
+
 def test_the_lowest_pending_offset_is_committed_every_two_seconds_and_not_with_every_ack() -> None:
     kept = Kept()
 
