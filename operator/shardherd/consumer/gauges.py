@@ -11,10 +11,10 @@ import logging
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from shardherd.clock import boot_time
 from shardherd.consumer.contained import named
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.gauges import MOST_GAUGES, Gauge, GaugeKind
@@ -50,7 +50,7 @@ class Gauges:
         read: Callable[[], tuple[Gauge, ...]],
         every: float = EVERY,
         first: float = FIRST,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = boot_time,
     ) -> None:
         self._read, self._every, self._now = read, every, now
         self._last: tuple[Gauge, ...] = ()
