@@ -77,6 +77,14 @@ def test_no_file_of_a_volume_is_outside_of_it(path: str) -> None:
     assert wrong(made["spec"]["template"]["spec"]).startswith(f"{MINE}.secret.items[0].path: Invalid value: ")
 
 
+def test_a_container_beside_the_driver_may_have_a_probe_of_any_kind() -> None:
+    beside = {"name": "proxy", "image": "proxy", "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 5}}
+    made: Json = Manifests("http://127.0.0.1:4", "shardherd").stateful_set(
+        resource(application={"driver": {"template": {"spec": {"containers": [{"name": "driver"}, beside]}}}}), 1
+    )
+    assert wrong(made["spec"]["template"]["spec"]) == ""
+
+
 async def test_what_is_right_is_kept(tmp_path: Path) -> None:
     objects = Objects(Database(tmp_path / "state.db"))
     items = [{"key": "password", "path": "deep/..password"}]

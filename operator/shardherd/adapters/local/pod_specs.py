@@ -57,7 +57,7 @@ class _HttpGet(msgspec.Struct):
 
 
 class _Probe(msgspec.Struct):
-    httpGet: _HttpGet  # noqa: N815
+    httpGet: _HttpGet | None = None  # noqa: N815
     timeoutSeconds: Positive = 1  # noqa: N815
     periodSeconds: Positive = 10  # noqa: N815
     failureThreshold: Positive = 3  # noqa: N815

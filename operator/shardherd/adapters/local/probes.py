@@ -20,8 +20,9 @@ class Probe:
     """
 
     def __init__(self, probe: Mapping[str, Any] | None, port: Path, turned: Callable[[], None]) -> None:
-        self.ready = probe is None
-        self._probe = probe or {}
+        # A program that is to be run for it, say, is in an image. There are none here.
+        self._probe = probe if probe and probe.get("httpGet") else {}
+        self.ready = not self._probe
         self._port = port
         self._turned = turned
         self._task: asyncio.Task[None] | None = None
