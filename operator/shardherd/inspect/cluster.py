@@ -287,6 +287,12 @@ def connect(kubeconfig: Path | None, context: str | None) -> tuple[KubernetesApi
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
         raise InspectError(f"the kubeconfig is no YAML: {problem}; name another by --kubeconfig or KUBECONFIG") from error
+    except OSError as error:
+        raise InspectError(
+            f"the kubeconfig {error.filename} cannot be read ({error.strerror}): name another by --kubeconfig or KUBECONFIG"
+        ) from error
+    except (UnicodeDecodeError, TypeError, AttributeError) as error:  # its client looks into whatever is there
+        raise InspectError(f"the kubeconfig is none ({error}): name another by --kubeconfig or KUBECONFIG") from error
     except config.ConfigException as error:
         if kubeconfig is None and context is None:
             with suppress(config.ConfigException):

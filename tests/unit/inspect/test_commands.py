@@ -474,6 +474,23 @@ def test_a_kubeconfig_that_is_no_yaml_is_named(said: Any, tmp_path: Path) -> Non
     assert err.endswith("; name another by --kubeconfig or KUBECONFIG\n")
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b"hello"])
+def test_a_kubeconfig_that_is_none_is_named(content: bytes, said: Any, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_bytes(content)
+    code, out, err = said("status", "--kubeconfig", str(file))
+    assert (code, out, err[:35]) == (1, "", "shardherd: the kubeconfig is none (")
+    assert err.endswith("): name another by --kubeconfig or KUBECONFIG\n")
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_named(said: Any, tmp_path: Path) -> None:
+    assert said("status", "--kubeconfig", str(tmp_path)) == (
+        1,
+        "",
+        f"shardherd: the kubeconfig {tmp_path} cannot be read (Is a directory): name another by --kubeconfig or KUBECONFIG\n",
+    )
+
+
 def test_colours_are_for_terminals_only(api: PlayedApi) -> None:
     def shown(colour: bool) -> str:
         to = printing.console(colour=colour, width=20)
