@@ -457,7 +457,9 @@ class Shape(StrEnum):
 @app.command("render", help=COMMANDS["render"])
 def render(
     file: Annotated[Path, typer.Option("--file", "-f", help="the manifest", show_default=False)],
-    shards: Annotated[int, typer.Option(min=0, help="of the source, which the number of consumers may follow")] = 1,
+    shards: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="of the source, which the number of consumers may follow")
+    ] = 1,
     url: Annotated[str, typer.Option(help="of the coordinator")] = "https://shardherd.shardherd-system.svc:8443",
     audience: Annotated[str, typer.Option(help="of consumers' tokens")] = "shardherd",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="of groups that name none")] = "default",

@@ -474,6 +474,11 @@ def test_a_kubeconfig_that_is_no_yaml_is_named(said: Any, tmp_path: Path) -> Non
     assert err.endswith("; name another by --kubeconfig or KUBECONFIG\n")
 
 
+def test_no_source_has_more_shards_than_can_be_planned_for(said: Any) -> None:
+    code, out, err = said("render", "-f", "group.yaml", "--shards", "99999999999999999999")
+    assert (code, out, "'--shards'" in err) == (2, "", True)
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b"hello"])
 def test_a_kubeconfig_that_is_none_is_named(content: bytes, said: Any, tmp_path: Path) -> None:
     file = tmp_path / "config"
