@@ -13,9 +13,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from shardherd.consumer.contained import named
 
@@ -28,6 +29,8 @@ SHOWN = 5
 """How many of the last calls are shown of a thread."""
 
 Work = Callable[[], Any]
+
+T = TypeVar("T")
 
 
 class Call:
@@ -172,6 +175,7 @@ class ThreadCrew:
     def _coroutines(self) -> asyncio.AbstractEventLoop:
         if (loop := self._loop) is None:
             loop = self._loop = asyncio.new_event_loop()
+            loop.set_default_executor(DaemonThreads(f"{self._name}-to-thread"))
 
             def live() -> None:
                 while not self._closed:
@@ -184,6 +188,46 @@ class ThreadCrew:
 
             self._start(live, COROUTINES)
         return loop
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """What `asyncio.to_thread` of a program runs in: as many threads as are usual. Those of Python's own pool keep the process
+    until they end, without a word, after everything else has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._given: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # How many threads wait for something, and have nothing given to them yet.
+        self._free = threading.Semaphore(0)
+        self._live = 0
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """See Executor. Called on the loop alone."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # noqa: BLE001 - whatever it is, the one who asked for it hears of it
+                    future.set_exception(error)
+
+        self._given.put(run)
+        if not self._free.acquire(blocking=False) and self._live < self._max_workers:
+            self._live += 1
+            threading.Thread(target=self._go_on, name=f"{self._name}-{self._live}", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - as Executor's
+        """End the threads, each once it has nothing to do: nobody waits for that."""
+        for _ in range(self._live):
+            self._given.put(None)
+
+    def _go_on(self) -> None:
+        while (run := self._given.get()) is not None:
+            run()
+            self._free.release()
 
 
 def _nothing() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 from functools import partial
@@ -119,6 +121,57 @@ async def test_a_coroutine_that_raises_what_ends_a_process_ends_no_other(caplog:
     assert [record.message for record in caplog.records if record.name == "shardherd.worker.crew"] == [
         "a coroutine of the program has raised what ends a process; the others go on"
     ]
+
+
+HANGS = """
+import asyncio, time
+from shardherd.worker.crew import ThreadCrew
+
+async def hangs():
+    await asyncio.to_thread(time.sleep, 600)
+
+async def main():
+    crew = ThreadCrew("crew")
+    call = crew.spawn(hangs)
+    await asyncio.wait({call.ended}, timeout=0.5)
+    call.cancel()
+    await asyncio.wait({call.ended})
+    crew.close()
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_coroutine_has_given_to_a_thread_keeps_no_process_from_ending() -> None:
+    assert subprocess.run([sys.executable, "-c", HANGS], timeout=60, check=False).returncode == 0
+
+
+async def test_functions_that_coroutines_give_to_threads_run_at_once_in_threads_that_are_used_again_and_end() -> None:
+    crew, both = ThreadCrew("crew"), threading.Barrier(2)
+
+    def meet() -> str:
+        both.wait(5)
+        return threading.current_thread().name
+
+    def fail() -> None:
+        raise KeyError("k")
+
+    async def given() -> tuple[set[str], set[str], str]:
+        at_once = set(await asyncio.gather(asyncio.to_thread(meet), asyncio.to_thread(meet)))
+        later = {await asyncio.to_thread(lambda: threading.current_thread().name) for _ in range(5)}
+        try:
+            await asyncio.to_thread(fail)
+        except KeyError as error:
+            return at_once, later, repr(error)
+        return at_once, later, ""
+
+    at_once, later, failed = await asyncio.wait_for(crew.spawn(given).ended, 10)
+    assert (at_once, later <= at_once, failed) == ({"crew-to-thread-1", "crew-to-thread-2"}, True, "KeyError('k')")
+    threads = [each for each in threading.enumerate() if each.name in at_once]
+    crew.close()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, 5)
+    assert [thread.is_alive() for thread in threads] == [False, False]
 
 
 async def test_a_crew_that_is_closed_leaves_no_thread_and_cancels_its_coroutines() -> None:
