@@ -29,7 +29,7 @@ from shardherd.source.kinesis.ranges import RecordsLostError
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.security.environment import KafkaAccess
 from shardherd.worker.counts import Counts
-from shardherd.worker.crew import Crew, ThreadCrew
+from shardherd.worker.crew import Call, Crew, ThreadCrew
 from shardherd.worker.dead_letters import DeadLetters, KafkaDeadLetters
 from shardherd.worker.delivery import BadRecordError
 from shardherd.worker.ending import end_adrift
@@ -362,21 +362,38 @@ class Worker:
             watching.cancel()
             end_what_hangs()  # after it has left: who hears that it goes on waits for it
             try:
-                await crew.call(fetcher.close).ended
+                await _closed("the source", crew.call(fetcher.close))
                 if dead_letters is not None:
-                    await crew.call(dead_letters.close).ended
+                    await _closed("the topic of dead letters", crew.call(dead_letters.close))
             finally:
                 # What was given up, and has not ended, closes what it has by itself.
                 if not processing.adrift:
                     crew.close()
 
     async def _warm_up(self, consumer: AsyncConsumer, fetcher: Fetcher, crew: Crew) -> None:
-        """Connect to the source before shards are given: without it there is nothing to be read anywhere."""
+        """Connect to the source before shards are given: without it there is nothing to be read anywhere. Who is to leave
+        meanwhile does not wait for it."""
+        connecting = crew.call(fetcher.connect).ended
+        while not connecting.done():
+            if consumer.draining or consumer.stopped:
+                return
+            changed = asyncio.ensure_future(consumer.changed())
+            await asyncio.wait({connecting, changed}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
         try:
-            await crew.call(fetcher.connect).ended
+            connecting.result()
         except UNAVAILABLE as error:
             log.warning("begins without %s: %s", _of(error), error, extra=consumer.session.log_fields())
         consumer.become_ready()
+
+
+async def _closed(what: str, closing: Call) -> None:
+    """Wait for a moment until it is. All is saved by now: what hangs must not keep the process."""
+    await asyncio.wait({closing.ended}, timeout=CANCEL_GRACE)
+    if closing.ended.done():
+        closing.ended.result()
+    else:
+        log.warning("the connections to %s are not closed within %g s, and are not waited for", what, CANCEL_GRACE)
 
 
 def _check_thread() -> None:

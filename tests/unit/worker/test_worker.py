@@ -128,6 +128,43 @@ def test_a_worker_that_has_ended_leaves_no_thread_behind(group: PlayedGroup) -> 
     assert [each.name for each in left if each.is_alive()] == []
 
 
+class Hangs:
+    """A source that is away in such a way that nothing returns, in the one or in the other call."""
+
+    def __init__(self, method: str, logs: Logs) -> None:
+        self.method, self.hangs, self.goes_on = method, threading.Event(), threading.Event()
+        self.fetch = in_threads(logs).fetch
+
+    def connect(self) -> None:
+        self._maybe("connect")
+
+    def close(self) -> None:
+        self._maybe("close")
+
+    def _maybe(self, method: str) -> None:
+        if method == self.method:
+            self.hangs.set()
+            self.goes_on.wait(60)
+
+
+@pytest.mark.parametrize("method", ["connect", "close"])
+def test_a_source_that_hangs_keeps_no_worker_that_is_to_end(
+    group: PlayedGroup, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Hangs(method, written(5))
+    worker = Worker(Seen(), environment=group.environment("played-0"), fetcher=source, bootstrap="nowhere:9092")
+    with running(worker) as raised:
+        try:
+            if method == "connect":
+                assert source.hangs.wait(10)
+            else:
+                group.until("it has all shards", lambda: len(group.held_by("played-0")) == 4)
+            assert worker.shutdown(20)
+        finally:
+            source.goes_on.set()
+    assert (raised, any("not closed within" in line for line in caplog.messages)) == ([], method == "close")
+
+
 @pytest.mark.parametrize("options", [{}, {"now": True}, {"callback": print}], ids=str)
 def test_a_checkpoint_that_was_kept_says_that_the_worker_has_ended(group: PlayedGroup, options: dict[str, Any]) -> None:
     kept: list[Checkpoint] = []
