@@ -77,6 +77,23 @@ async def test_the_ownership_is_written_then_the_offsets_fenced_then_read(rig: R
     await again.runtime.stop()
 
 
+async def test_a_take_over_that_ends_past_the_lease_is_the_end_and_nothing_is_read_after_it(rig: Rig) -> None:
+    await rig.serving()
+    await rig.runtime.stop()
+    again, entered = Rig(beside=rig), rig.kafka.faults.entered
+    taken = rig.kafka.faults.hold("take_over")
+    times, read = entered["take_over"], entered["read"]
+    again.runtime.apply(spec_of())
+    await again.becomes(lambda: entered["take_over"] > times)
+
+    again.leadership.until = again.clock.now()
+    taken.set()
+
+    async with asyncio.timeout(5):
+        assert "the lease ran out before the offsets" in await again.runtime.lost()
+    assert (entered["take_over"], entered["read"]) == (times + 1, read)
+
+
 class GrowingSource(MemoryShardSource):
     """Shows one more shard at every look, up to eight: as brokers do with a topic that was just made larger."""
 
