@@ -204,9 +204,9 @@ def test_the_command_line_becomes_the_environment_of_a_worker(program: str, monk
     words += (
         " --token-file /t --ca-file /ca --option threads=2 --option batch_size=7 --option kafka.isolation.level=read_committed"
     )
-    assert cli.main([*words.split(), "--python", "py", f"{program}:Clicks"]) == 0
+    assert cli.main([*words.split(), "--python", sys.executable, f"{program}:Clicks"]) == 0
     ((command, variables),) = became
-    assert command == ["py", "-m", "shardherd.worker", f"{program}:Clicks"]
+    assert command == [sys.executable, "-m", "shardherd.worker", f"{program}:Clicks"]
     assert {name: value for name, value in variables.items() if name.startswith("SHARDHERD_")} == {
         "SHARDHERD_ZONE": "a",
         "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": "k:1",
