@@ -89,7 +89,7 @@ class Traffic:
         if record is not None and record.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(record.pid, signal.SIGTERM)
-            await_that("the producer has stopped", lambda: not record.alive(), within=90, explain=self.log)
+            await_that("the producer has stopped", lambda: not record.alive(), within=180, explain=self.log)
 
     def stop(self) -> dict[str, int]:
         """End it, and return how many records it wrote to each shard."""
