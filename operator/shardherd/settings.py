@@ -24,6 +24,15 @@ SHOWN = 80
 """Characters of a wrong value that a message shows."""
 
 
+def can_be_called(url: str) -> bool:
+    """Whether this is an HTTP URL that names a host, and a port that there is if it names one."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 class SettingsError(Exception):
     """A variable of the environment is missing or wrong. The message names it, its value and the remedy."""
 
@@ -303,12 +312,7 @@ class _Reader:
 
     def url(self, name: str, default: str) -> str:
         value = self.text(name, default)
-        try:
-            parts = urlsplit(value)
-            called = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            called = False
-        if not called:
+        if not can_be_called(value):
             raise SettingsError(
                 f'{name} is "{value}": use a URL that begins with http:// or https:// and names a host, for example {default}'
             )

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from shardherd.cli.operator_process import FAILED, operate
 from shardherd.inspect import COMMANDS
-from shardherd.settings import SettingsError, load
+from shardherd.settings import SettingsError, can_be_called, load
 
 logger = logging.getLogger(__name__)
 
@@ -109,12 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _url(text: str) -> str:
     """A URL that can be called. Raises ArgumentTypeError."""
-    try:
-        parts = urlsplit(text)
-        called = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        called = False
-    if not called:
+    if not can_be_called(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no URL: write for example https://shardherd.shardherd-system.svc:8443")
     return text
 

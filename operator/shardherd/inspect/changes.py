@@ -10,7 +10,7 @@ from typing import Any
 from shardherd.controller.names import CORDONED_LABEL
 from shardherd.core.model.nouns import ConsumerId, ResetState, ResetTo
 from shardherd.core.model.positions import MAX_OFFSET
-from shardherd.core.model.times import seconds_since_1970
+from shardherd.core.model.times import is_time
 from shardherd.core.model.wording import count
 from shardherd.inspect.answers import Answer, Section, keyed
 from shardherd.inspect.observed import InspectError, Observed
@@ -108,7 +108,7 @@ def resetting(observed: Observed, reset: Reset) -> Patch:
         declared |= {"to": ResetTo.OFFSETS.value, "offsets": wanted}
     elif reset.to in (ResetTo.EARLIEST, ResetTo.LATEST):
         declared["to"] = reset.to
-    elif _is_time(reset.to):
+    elif _TIME.fullmatch(reset.to) and is_time(reset.to):
         declared |= {"to": ResetTo.TIMESTAMP.value, "timestamp": reset.to}
     else:
         raise InspectError(
@@ -160,17 +160,6 @@ def reset_answer(resource: Mapping[str, Any], reset_id: str) -> Answer:
     }
     good = state in (ResetState.PLANNED, ResetState.DONE)
     return Answer(data, sections, 0 if good else 3)
-
-
-def _is_time(text: str) -> bool:
-    """Whether it is written as the definition has it, and there is such a time."""
-    if _TIME.fullmatch(text) is None:
-        return False
-    try:
-        seconds_since_1970(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _offsets(texts: Sequence[str]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import re2
 
-from shardherd.core.model.times import seconds_since_1970
+from shardherd.core.model.times import is_time
 from shardherd.local.cel import CelError, Optional, evaluate
 
 Json = dict[str, Any]
@@ -109,7 +109,7 @@ def _wrong(schema: Json, value: Any, path: str) -> Iterator[str]:
     for name, (broken, wording) in _LIMITS.items():
         if name in schema and broken(value, schema[name]):
             yield f"{path}: Invalid value: {json.dumps(value)}: {path} in body should {wording.format(schema[name])}"
-    if schema.get("format") == "date-time" and not _is_time(value):
+    if schema.get("format") == "date-time" and not is_time(value):
         yield f"{path}: Invalid value: {json.dumps(value)}: {path} in body must be of type date-time: {json.dumps(value)}"
     if isinstance(value, dict):
         for name in schema.get("required", ()):
@@ -123,15 +123,6 @@ def _wrong(schema: Json, value: Any, path: str) -> Iterator[str]:
         for number, item in enumerate(value):
             yield from _wrong(schema.get("items", {}), item, f"{path}[{number}]")
         yield from _repeated(schema, value, path)
-
-
-def _is_time(value: str) -> bool:
-    """Whether there is such a time: of thirteen months, say, there is none."""
-    try:
-        seconds_since_1970(value)
-    except ValueError:
-        return False
-    return True
 
 
 _LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {

@@ -13,3 +13,12 @@ def rfc3339(wall: float) -> str:
 def seconds_since_1970(text: str) -> float:
     """The other way round. Raises ValueError for what is no such time."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def is_time(text: str) -> bool:
+    """Whether there is such a time: of thirteen months, say, there is none."""
+    try:
+        seconds_since_1970(text)
+    except ValueError:
+        return False
+    return True
