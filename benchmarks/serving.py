@@ -36,7 +36,7 @@ from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, Incarnation, KafkaSource
 from shardherd.ports import Caller, SourceConnector
 from shardherd.telemetry import tracing
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 
 NAMESPACE, TOPIC = "bench", "t"
 

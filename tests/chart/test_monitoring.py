@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from shardherd.telemetry import metrics
 from shardherd.telemetry.kafka_names import KafkaNames
-from shardherd.telemetry.metrics import Metric, OperatorMetrics
+from shardherd.telemetry.metrics import Metric
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from tests.chart.rendering import EVERYTHING, ROOT, Chart
 from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 

@@ -118,7 +118,7 @@ async def _run(
     from shardherd.page.serving import PageServer, PageUnavailableError, Views, Wanted
     from shardherd.telemetry.collector import GroupCollector, MetricsServer
     from shardherd.telemetry.kafka_names import KafkaNames
-    from shardherd.telemetry.metrics import OperatorMetrics
+    from shardherd.telemetry.operator_metrics import OperatorMetrics
     from shardherd.telemetry.scrapers import Scrapers, token_in
 
     identity, lease = settings.identity, settings.lease

@@ -29,7 +29,7 @@ from shardherd.core.planning.plan import Event, Plan, ReportDeath, after_rejecti
 from shardherd.core.planning.status import unreadable, write_due
 from shardherd.ports import Clock, Cluster, ClusterChangedError, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client import Histogram
 
 from shardherd.core.model.nouns import GroupIdentity
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 
 
 class OperatorCounters:

@@ -38,7 +38,7 @@ from shardherd.page.history import History, Recorder
 from shardherd.page.serving import LOOPBACK, PageServer, Views
 from shardherd.ports import Coordination
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 
 S = TypeVar("S", MetricsServer, PageServer)
 

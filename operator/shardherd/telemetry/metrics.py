@@ -1,17 +1,12 @@
-"""Every metric of shardherd: its name, its help and its labels; and the operator's instruments made from them.
+"""Every metric of shardherd: its name, its help and its labels.
 
-The coordinator and the controller count through `OperatorMetrics`; the agent of an application makes its own instruments from
-the `SOURCE_*` names. Nothing here imports the Prometheus client before it is needed, so that a Spark process may import the
-names for free. Decides nothing.
+`operator_metrics` makes the operator's instruments of them, the agent of an application and the worker make their own. Must not
+import the Prometheus client: a Spark process imports the names for free. Decides nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 GROUP = ("namespace", "consumergroup")
 """Labels that every metric of a group has."""
@@ -205,75 +200,3 @@ WORKER_BAD_RECORDS = Metric(
     "Records that were not processed as they are, by outcome: skipped or dead-letter (failed too often), truncated (too long).",
     (*CONSUMER, "outcome"),
 )
-
-_RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-class OperatorMetrics:
-    """The operator's counters and histograms, in this registry. Their labels are in the order of the definitions above."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        from prometheus_client import Counter, Gauge, Histogram
-
-        from shardherd.telemetry.gauges import GroupGauge
-
-        def counter(metric: Metric) -> Counter:
-            return Counter(metric.name, metric.help, metric.labels, registry=registry)
-
-        def gauge(metric: Metric) -> Gauge:
-            return Gauge(metric.name, metric.help, metric.labels, registry=registry)
-
-        self.heartbeats = counter(HEARTBEATS)
-        self.checkpoints = counter(CHECKPOINTS)
-        self.rebalances = counter(REBALANCES)
-        self.moves = counter(MOVES)
-        self.callers_refused = counter(CALLERS_REFUSED)
-        self.source_errors = counter(SOURCE_ERRORS)
-        self.source_duration = Histogram(SOURCE_DURATION.name, SOURCE_DURATION.help, SOURCE_DURATION.labels, registry=registry)
-        self.reconciles = counter(RECONCILES)
-        self.reconcile_errors = counter(RECONCILE_ERRORS)
-        self.reconcile_duration = Histogram(
-            RECONCILE_DURATION.name, RECONCILE_DURATION.help, buckets=_RECONCILE_BUCKETS, registry=registry
-        )
-        self.kubernetes_requests = counter(KUBERNETES_REQUESTS)
-        self.scale_decisions = counter(SCALE_DECISIONS)
-        self.replicas = GroupGauge(REPLICAS, registry)
-        self.lag_seconds = GroupGauge(GROUP_LAG_SECONDS, registry)
-        self.produced = GroupGauge(GROUP_PRODUCED, registry)
-        self.consumed = GroupGauge(GROUP_CONSUMED, registry)
-        self.consumer_rate = GroupGauge(CONSUMER_RATE, registry)
-        self.conditions = GroupGauge(CONDITION, registry)
-        self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
-        self.certificate_until = gauge(CERTIFICATE_UNTIL)
-        self.authority_until = gauge(AUTHORITY_UNTIL)
-        self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
-        # Counters whose series go with their group, and how many label values follow the group's two.
-        self._of_groups = (
-            self.heartbeats,
-            self.checkpoints,
-            self.rebalances,
-            self.moves,
-            self.source_errors,
-            self.reconciles,
-            self.reconcile_errors,
-            self.scale_decisions,
-        )
-        self._gauges_of_groups = (
-            self.replicas,
-            self.lag_seconds,
-            self.produced,
-            self.consumed,
-            self.consumer_rate,
-            self.conditions,
-        )
-
-    def built(self, version: str) -> None:
-        """Say which version this is."""
-        self._build.labels(version).set(1)
-
-    def forget(self, namespace: str, group: str) -> None:
-        """Drop every series of a deleted group, or they would be exported for ever."""
-        for metric in self._of_groups:
-            metric.remove_by_labels({"namespace": namespace, "consumergroup": group})
-        for gauge in self._gauges_of_groups:
-            gauge.forget((namespace, group))

@@ -28,7 +28,7 @@ from shardherd.controller.manifests import Manifests
 from shardherd.controller.merge import merge
 from shardherd.controller.reconcile import Controller
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from tests.chart.rendering import IMAGE
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource

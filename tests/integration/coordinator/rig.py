@@ -45,7 +45,7 @@ from shardherd.core.model.nouns import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from tests.integration.contract.labs import KafkaLab, KubernetesLab, eventually
 
 SETTINGS = GroupSettings(heartbeat_interval=0.5, session_timeout=60.0, initial_assignment_delay=0.5)

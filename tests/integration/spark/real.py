@@ -17,7 +17,7 @@ from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GroupView, Incarnation, KafkaSource
 from shardherd.ports import Caller
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from shardherd.telemetry.tracing import Tracing
 
 IDENTITY = GroupIdentity("demo", "clicks", "group-uid")

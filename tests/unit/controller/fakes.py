@@ -12,7 +12,7 @@ from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import Controller
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.simulated_clock import SimulatedClock
 from tests.unit.controller.builders import MANIFESTS

@@ -16,7 +16,7 @@ from shardherd.core.model.nouns import ConsumerId, GroupIdentity, Incarnation
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.plan import Plan, plan
 from shardherd.ports import ClusterUnavailableError, GroupObjects
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from tests.unit.controller.builders import MANIFESTS, driver_pod, executor_pod, resource, terminated
 from tests.unit.controller.fakes import KEY, Bench
 from tests.unit.core.planning.builders import IDENTITY, UID, consumers, shards, view

@@ -39,7 +39,7 @@ from shardherd.core.model.nouns import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from tests.harness.simulated_clock import SimulatedClock
 
 IDENTITY = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")

@@ -13,7 +13,7 @@ from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.ports import Caller
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from tests.harness.simulated_clock import SimulatedClock
 from tests.unit.coordinator.rig import IDENTITY, spec_of
 

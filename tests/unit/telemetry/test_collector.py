@@ -14,7 +14,7 @@ from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardId, ShardState, ShardVerdict
 from shardherd.core.model.verdicts import Verdict
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
-from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.operator_metrics import OperatorMetrics
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest, token_in
 from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
