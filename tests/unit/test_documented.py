@@ -127,7 +127,7 @@ def groups() -> Iterator[tuple[str, Json]]:
                     yield page.name, found
 
 
-@pytest.mark.parametrize(("page", "group"), groups(), ids=[page for page, _ in groups()])
+@pytest.mark.parametrize(("page", "group"), list(groups()), ids=[page for page, _ in groups()])
 def test_a_group_that_is_shown_is_taken(page: str, group: Json) -> None:
     admitted(group)
 
