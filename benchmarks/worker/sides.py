@@ -107,9 +107,9 @@ def worker(
     batch: int,
     all_: threading.Event,
     report: Callable[[], dict[str, float]],
-    fetch_interval: float = 0.0,
+    **options: Any,
 ) -> dict[str, float]:
-    """Ours, until it has had all; what there is to report while it still holds its shards."""
+    """Ours with these options, until it has had all; what there is to report while it still holds its shards."""
     from shardherd.worker import Checkpoint, Options, Processor, Records, Worker
 
     held = []
@@ -123,7 +123,7 @@ def worker(
         def process(self, records: Records, checkpoint: Checkpoint) -> None:  # noqa: ARG002 - a processor has it
             process(records)
 
-    ours = Worker(Calls, bootstrap=servers, options=Options(batch_size=batch, threads=1, fetch_interval=fetch_interval))
+    ours = Worker(Calls, bootstrap=servers, options=Options(batch_size=batch, **options))
     thread = threading.Thread(target=ours.run)
     thread.start()
     all_.wait(600)
@@ -270,15 +270,17 @@ def main(side: str, servers: str, topic: str, partitions: int, records: int) -> 
                 for record in records:
                     late.record(record.value)
 
-            print(json.dumps(worker(servers, partitions, each, BATCH, late.all, late.report, interval)), flush=True)
+            print(
+                json.dumps(worker(servers, partitions, each, BATCH, late.all, late.report, fetch_interval=interval)), flush=True
+            )
         else:
             confluent_latency(servers, topic, partitions, late)
         return
     count = Count(records)
     if side == "ours":
-        worker(servers, partitions, counting(count, one_by_one), BATCH, count.all, count.report)
+        worker(servers, partitions, counting(count, one_by_one), BATCH, count.all, count.report, threads=1)
     elif side == "arrow":
-        worker(servers, partitions, counting(count, as_arrow), 100_000, count.all, count.report)
+        worker(servers, partitions, counting(count, as_arrow), 100_000, count.all, count.report, threads=1)
     else:
         {"confluent": confluent, "kafka-python": kafka_python}[side](servers, topic, partitions, count)
     print(json.dumps(count.report()), flush=True)
