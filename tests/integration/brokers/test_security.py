@@ -19,7 +19,7 @@ from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.core.model.security import Security
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.reading.ranges import ShardRange
-from shardherd.spark.source import Slice
+from shardherd.spark.kafka_readers import Slice
 from tests.harness.kafka import NAMESPACE, KafkaLab
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, operators_refusal, read, refusal, sent, whole

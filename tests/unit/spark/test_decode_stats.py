@@ -17,7 +17,7 @@ from shardherd.source.decoding import record_batches
 from shardherd.source.reading import range_reader
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.source.values.value_format import ValueFormat
-from shardherd.spark import decode_stats, reader, source
+from shardherd.spark import decode_stats, kafka_readers, reader
 from shardherd.spark.agent import Agent
 from shardherd.spark.decode_stats import (
     MOST_WORKERS,
@@ -117,14 +117,14 @@ def test_a_task_tells_at_its_end_and_only_if_it_decodes_values(monkeypatch: pyte
 
     monkeypatch.setattr(reader, "brokers_of", lambda *_args, **_kwargs: None)
     monkeypatch.setattr(range_reader, "read_ranges", lambda *_args, **_kwargs: iter([batch]))
-    monkeypatch.setattr(source, "reported", asking)
-    task = source.Slice((ShardRange(ShardId("clicks/3"), 0, 1),), "kafka:9092", {}, counts_address=ADDRESS)
+    monkeypatch.setattr(kafka_readers, "reported", asking)
+    task = kafka_readers.Slice((ShardRange(ShardId("clicks/3"), 0, 1),), "kafka:9092", {}, counts_address=ADDRESS)
     typed_values = ValueFormat("json", "a int")
 
-    assert list(source.read_slice(task, Wanted(("value", "offset")))) == [batch]
-    assert list(source.read_slice(task, Wanted(("offset",), values=typed_values))) == [batch]
+    assert list(kafka_readers.read_slice(task, Wanted(("value", "offset")))) == [batch]
+    assert list(kafka_readers.read_slice(task, Wanted(("offset",), values=typed_values))) == [batch]
     assert asked == []
-    assert list(source.read_slice(task, Wanted(("value",), values=typed_values))) == [batch]
+    assert list(kafka_readers.read_slice(task, Wanted(("value",), values=typed_values))) == [batch]
     assert asked == [ADDRESS]
 
 

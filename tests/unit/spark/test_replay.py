@@ -28,11 +28,11 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.spark.agent import Agent
 from shardherd.spark.batch_planner import Latest, ReaderSettings
+from shardherd.spark.kafka_readers import ShardherdStreamReader, Slice
 from shardherd.spark.offsets import parse
 from shardherd.spark.options import read_options
 from shardherd.spark.running_batch import Running, ranges_of
 from shardherd.spark.schema import Wanted
-from shardherd.spark.source import ShardherdStreamReader, Slice
 from tests.unit.spark.simulated import GROUP, ME, FakeCoordinator, FakeEnds, Observed, SimulatedLoop, nobody_knows
 
 T = TypeVar("T")

@@ -18,10 +18,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from shardherd.spark.decode_stats import CountsAddress
 from shardherd.spark.flow import Limits
+from shardherd.spark.kafka_readers import ShardherdStreamReader, Slice
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError
 from shardherd.spark.options import OptionError, read_options
 from shardherd.spark.schema import SCHEMA, Wanted, columns
-from shardherd.spark.source import ShardherdSource, ShardherdStreamReader, Slice
+from shardherd.spark.source import ShardherdSource
 
 ADDRESS = CountsAddress("127.0.0.1", 9091, "a-token")
 READER_SETTINGS = {

@@ -22,12 +22,12 @@ from shardherd.source.kinesis.pacing import COUNTED, OF_TASKS
 from shardherd.source.kinesis.ranges import ShardRecords
 from shardherd.spark.batch_planner import ReaderSettings
 from shardherd.spark.decode_stats import CountsAddress
+from shardherd.spark.kafka_readers import ShardherdStreamReader
 from shardherd.spark.kinesis.options import KinesisSettings, of_pod
 from shardherd.spark.kinesis.readers import KinesisSlice, read_slice, slices
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.options import Settings
 from shardherd.spark.schema import Wanted
-from shardherd.spark.source import ShardherdStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
