@@ -319,6 +319,66 @@ def test_types_have_aliases_as_fields_have(schemas: SchemaRegistry) -> None:
     assert found.values.to_pylist() == [{"colour": "BLUE", "key": b"ab"}]
 
 
+THREAD = {
+    "type": "record",
+    "name": "Comment",
+    "fields": [
+        {"name": "text", "type": "string"},
+        {"name": "parent", "type": ["null", "Comment"]},
+        {"name": "replies", "type": {"type": "array", "items": "Comment"}},
+    ],
+}
+
+
+def comment(text: bytes, parent: bytes | None = None, *replies: bytes) -> bytes:
+    above = integer(0) if parent is None else integer(1) + parent
+    return sized(text) + above + (integer(len(replies)) + b"".join(replies) if replies else b"") + integer(0)
+
+
+def test_a_record_that_contains_itself_is_read_as_far_as_it_is_wanted(schemas: SchemaRegistry) -> None:
+    written = schemas.register(record(("id", "int"), ("thread", THREAD), ("score", "int")))
+    values = [
+        framed(written, integer(1) + comment(b"a", comment(b"b", comment(b"c")), comment(b"d")) + integer(7)),
+        framed(written, integer(2) + comment(b"e") + integer(8)),
+        framed(written, integer(3) + comment(b"f", comment(b"g"))[:-1]),
+    ]
+    said = {"type": "record", "name": "Said", "aliases": ["Comment"], "fields": [{"name": "text", "type": "string"}]}
+    above = {**said, "fields": [*said["fields"], {"name": "parent", "type": ["null", said | {"name": "Parent"}]}]}
+
+    nothing = decoded(record(("id", "int"), ("score", "int")), *values, url=schemas.url)
+    some = decoded(record(("id", "int"), ("thread", said)), *values[:2], url=schemas.url)
+    more = decoded(record(("thread", above), ("score", "int")), *values[:2], url=schemas.url)
+
+    assert nothing.values.to_pylist() == [{"id": 1, "score": 7}, {"id": 2, "score": 8}, {"id": None, "score": None}]
+    assert some.values.to_pylist() == [{"id": 1, "thread": {"text": "a"}}, {"id": 2, "thread": {"text": "e"}}]
+    assert more.values.to_pylist() == [
+        {"thread": {"text": "a", "parent": {"text": "b"}}, "score": 7},
+        {"thread": {"text": "e", "parent": None}, "score": 8},
+    ]
+    assert (nothing.slow, some.slow, more.slow) == (1, 0, 0)
+
+
+def test_a_record_that_contains_itself_is_skipped_however_deep_it_is(schemas: SchemaRegistry) -> None:
+    written = schemas.register(record(("thread", THREAD), ("score", "int")))
+    deep = 20_000
+    up = (sized(b"x") + integer(1)) * deep + sized(b"x") + integer(0) + integer(0) * (deep + 1)
+    down = (sized(b"x") + integer(0) + integer(1)) * deep + sized(b"x") + integer(0) + integer(0) * (deep + 1)
+
+    values = [framed(written, each + integer(9)) for each in (up, down, up[:-1])]
+    found = decoded(record(("score", "int")), *values, url=schemas.url)
+
+    assert found.values.to_pylist() == [{"score": 9}, {"score": 9}, {"score": None}]
+
+
+def test_a_record_that_contains_itself_without_an_end_is_malformed(schemas: SchemaRegistry) -> None:
+    endless = {"type": "record", "name": "Endless", "fields": [{"name": "again", "type": "Endless"}]}
+    written = schemas.register(record(("id", "int"), ("endless", endless)))
+
+    found = decoded(record(("id", "int")), framed(written, integer(1)), url=schemas.url)
+
+    assert (found.values.to_pylist(), found.malformed) == ([{"id": None}], 1)
+
+
 def test_a_schema_that_cannot_be_read_into_the_other_makes_its_values_malformed(schemas: SchemaRegistry) -> None:
     written = schemas.register(record(("id", "string")))
 

@@ -27,7 +27,7 @@ def renamed(writer: Avro, reader: Avro) -> Avro:
     types: dict[str, str] = {}
     fields: dict[str, dict[str, str]] = {}
     _note_aliases(reader, types, fields)
-    return _renamed(writer, types, fields) if types or fields else writer
+    return _renamed(writer, types, fields, {}) if types or fields else writer
 
 
 def _note_aliases(schema: Avro, types: dict[str, str], fields: dict[str, dict[str, str]]) -> None:
@@ -40,18 +40,19 @@ def _note_aliases(schema: Avro, types: dict[str, str], fields: dict[str, dict[st
         _note_aliases(part, types, fields)
 
 
-def _renamed(schema: Avro, types: Mapping[str, str], fields: Mapping[str, Mapping[str, str]]) -> Avro:
+def _renamed(schema: Avro, types: Mapping[str, str], fields: Mapping[str, Mapping[str, str]], done: dict[int, Avro]) -> Avro:
+    """`done` has the copies by the identities of the originals: a record may contain itself."""
+    if id(schema) in done:
+        return done[id(schema)]
     name = types.get(schema.name, schema.name)
     called = fields.get(name, {})
-    return replace(
-        schema,
-        name=name,
-        parts=[_renamed(each, types, fields) for each in schema.parts],
-        fields=[
-            replace(each, name=called.get(each.name, each.name), schema=_renamed(each.schema, types, fields))
-            for each in schema.fields
-        ],
-    )
+    made = done[id(schema)] = replace(schema, name=name, parts=[], fields=[])
+    made.parts += [_renamed(each, types, fields, done) for each in schema.parts]
+    made.fields += [
+        replace(each, name=called.get(each.name, each.name), schema=_renamed(each.schema, types, fields, done))
+        for each in schema.fields
+    ]
+    return made
 
 
 def same_name(one: Avro, other: Avro) -> bool:

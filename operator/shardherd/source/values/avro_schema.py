@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import types as sql
@@ -41,8 +41,8 @@ _SIMPLE: dict[str, type[sql.DataType]] = {
 }  # fmt: skip
 
 
-def parse(text: str, what: str = "option valueSchema") -> Avro:
-    """An Avro schema from its JSON. Raises SchemaError."""
+def parse(text: str, what: str = "option valueSchema", *, recursive: bool = False) -> Avro:
+    """An Avro schema from its JSON; records of a `recursive` one may contain themselves. Raises SchemaError."""
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -51,14 +51,15 @@ def parse(text: str, what: str = "option valueSchema") -> Avro:
             raise SchemaError(f"{what}: {text[:200]!r} is no JSON: {error}") from error
         found = text.strip()
     try:
-        return _avro(found, "", {}, ())
+        return _avro(found, "", {}, None if recursive else ())
     except (KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"{what}: {text[:200]!r} is no Avro schema: {error!r}") from error
     except SchemaError as error:
         raise SchemaError(f"{what}: {error}") from error
 
 
-def _avro(found: Any, space: str, known: dict[str, Avro], open_: tuple[str, ...]) -> Avro:
+def _avro(found: Any, space: str, known: dict[str, Avro], open_: tuple[str, ...] | None) -> Avro:
+    """`open_` are the records that this is inside of, None if it may be one of them."""
     if isinstance(found, str):
         if found in PRIMITIVES:
             return Avro(found)
@@ -66,7 +67,7 @@ def _avro(found: Any, space: str, known: dict[str, Avro], open_: tuple[str, ...]
         name = name if name in known else found
         if name not in known:
             raise SchemaError(f"type {found!r} is unknown")
-        if name in open_:
+        if open_ is not None and name in open_:
             raise SchemaError(f"record {found!r} contains itself, which a table cannot")
         return known[name]
     if isinstance(found, list):
@@ -87,7 +88,7 @@ def _avro(found: Any, space: str, known: dict[str, Avro], open_: tuple[str, ...]
     return made
 
 
-def _named(found: Mapping[str, Any], kind: str, space: str, known: dict[str, Avro], open_: tuple[str, ...]) -> Avro:
+def _named(found: Mapping[str, Any], kind: str, space: str, known: dict[str, Avro], open_: tuple[str, ...] | None) -> Avro:
     name = str(found["name"])
     space = name.rpartition(".")[0] if "." in name else str(found.get("namespace", space) or "")
     full = name if "." in name or not space else f"{space}.{name}"
@@ -104,7 +105,7 @@ def _named(found: Mapping[str, Any], kind: str, space: str, known: dict[str, Avr
             made.fields.append(
                 Field(
                     str(each["name"]),
-                    _avro(each["type"], space, known, (*open_, full)),
+                    _avro(each["type"], space, known, None if open_ is None else (*open_, full)),
                     tuple(each.get("aliases", ())),
                     "default" in each,
                     each.get("default"),
@@ -213,9 +214,15 @@ class Resolver:
 
     program: Program
     children: Sequence[Sequence[int]]
+    _skipped: dict[int, int] = field(default_factory=dict)
+    """The step that skips a record of the writer, by the identity of its schema."""
 
     def program_of(self, writer: Avro, reader: Avro) -> int:
-        """The first step for values that `writer` wrote and `reader` reads into the layout's first node."""
+        """The first step for values that `writer` wrote and `reader` reads into the layout's first node.
+
+        Only the writer's records may contain themselves. What is read of them ends with the reader's, and the rest is skipped.
+        """
+        self._skipped.clear()
         return self._resolve(renamed(writer, reader), reader, 0)
 
     def _resolve(self, writer: Avro, reader: Avro | None, node: int) -> int:
@@ -260,7 +267,7 @@ class Resolver:
                 return self._container(ARRAY, writer, reader, node, 0)
             case "map":
                 return self._container(MAP, writer, reader, node, 1)
-        return self._record(writer, reader, node)
+        return self._skipped_record(writer) if reader is None else self._record(writer, reader, node)
 
     def _listed(self, code: int, node: int, steps: list[int]) -> int:
         at = len(self.program.lists)
@@ -298,8 +305,18 @@ class Resolver:
         below = -1 if reader is None else self.children[node][child]
         return self.program.add(code, node, self._resolve(writer.parts[0], inner, below))
 
-    def _record(self, writer: Avro, reader: Avro | None, node: int) -> int:
-        wanted = [] if reader is None else reader.fields
+    def _skipped_record(self, writer: Avro) -> int:
+        """Its step is there before those of its fields, which may lead back to it."""
+        step = self._skipped.get(id(writer))
+        if step is None:
+            step = self._skipped[id(writer)] = self.program.add(RECORD)
+            steps = [self._resolve(each.schema, None, -1) for each in writer.fields]
+            self.program.steps[step][FIRST:] = len(self.program.lists), len(steps)
+            self.program.lists += steps
+        return step
+
+    def _record(self, writer: Avro, reader: Avro, node: int) -> int:
+        wanted = reader.fields
         steps: list[int] = []
         found: set[str] = set()
         for each in writer.fields:

@@ -16,6 +16,11 @@ from shardherd.source.values.avro_schema import Program
 _MAX_ELEMENTS = 10_000_000
 """Elements of an array or a map that take no byte each, after which a value is malformed. Java has room for 2^31."""
 
+_TOO_MANY = f"more than {_MAX_ELEMENTS} elements that take no byte"
+
+_OF_STEPS = (steps.RECORD, steps.ARRAY, steps.MAP)
+"""Codes of what others are inside of."""
+
 
 class MalformedAvroError(ValueError):
     """The bytes are not a value of the schema that wrote them, or it cannot be read into the other one."""
@@ -62,6 +67,9 @@ class _Reader:
         """Read by one step; `into` gets the value of its node."""
         program, plan = self._plan.program, self._plan
         code, node, first, second = program.steps[step]
+        if node < 0 and code in _OF_STEPS:
+            self._skip(step)
+            return
         value: Any = None
         match code:
             case steps.NULL:
@@ -95,7 +103,7 @@ class _Reader:
                 inner: dict[int, Any] = {}
                 for each in program.lists[first : first + second]:
                     self.read(each, inner)
-                value = [inner.get(child) for child in plan.children[node]] if node >= 0 else None
+                value = [inner.get(child) for child in plan.children[node]]
             case steps.ARRAY | steps.MAP:
                 value = self._elements(code, node, first)
             case steps.DEFAULT:
@@ -118,19 +126,61 @@ class _Reader:
                 inner: dict[int, Any] = {}
                 key = self._bytes() if code == steps.MAP else b""
                 self.read(step, inner)
-                value = None if node < 0 else inner.get(self._plan.children[node][-1])
+                value = inner.get(self._plan.children[node][-1])
                 if self._at == begin:
                     # The schema says that an element takes no byte, so all that are left are the same.
                     empty += left
                     if empty > _MAX_ELEMENTS:
-                        raise MalformedAvroError(f"more than {_MAX_ELEMENTS} elements that take no byte")
-                    found += [value] * (left if node >= 0 else 0)
+                        raise MalformedAvroError(_TOO_MANY)
+                    found += [value] * left
                     break
                 if code == steps.MAP:
                     keys[key] = value
-                elif node >= 0:
+                else:
                     found.append(value)
         return list(keys.items()) if code == steps.MAP else found
+
+    def _skip(self, step: int) -> None:
+        """Read past a value, however deep it is: a record that nobody wants may contain itself."""
+        inside = [self._skipping(step)]
+        at, depth = self._at, 1
+        while inside:
+            following = next(inside[-1], None)
+            if following is None:
+                inside.pop()
+            else:
+                inside.append(self._skipping(following))
+            depth = len(inside) if self._at != at else min(depth, len(inside))
+            at = self._at
+            if len(inside) - depth > len(self._plan.program.steps):
+                raise MalformedAvroError("a record that contains itself, without an end")
+
+    def _skipping(self, step: int) -> Iterator[int]:
+        """Read past a value. The steps of what is inside of it are given, to be read past before it goes on."""
+        program = self._plan.program
+        code, _, first, second = program.steps[step]
+        if code == steps.RECORD:
+            yield from program.lists[first : first + second]
+        elif code == steps.UNION:
+            yield self._listed(first, second)
+        elif code in (steps.ARRAY, steps.MAP):
+            empty = 0
+            while count := self._integer():
+                if count < 0:
+                    count = -count
+                    self._integer()
+                for left in range(count, 0, -1):
+                    begin = self._at
+                    if code == steps.MAP:
+                        self._bytes()
+                    yield first
+                    if self._at == begin:
+                        empty += left
+                        if empty > _MAX_ELEMENTS:
+                            raise MalformedAvroError(_TOO_MANY)
+                        break
+        else:
+            self.read(step, {})
 
     def _take(self, size: int) -> bytes:
         if size < 0:

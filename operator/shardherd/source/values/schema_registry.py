@@ -95,6 +95,6 @@ class Registry:
                 "register it in one piece"
             )
         try:
-            return avro_schema.parse(text, f"schema {schema_id} of the schema registry at {self.address}")
+            return avro_schema.parse(text, f"schema {schema_id} of the schema registry at {self.address}", recursive=True)
         except SchemaError as error:
             raise RegistryError(str(error)) from error
