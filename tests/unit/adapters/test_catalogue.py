@@ -359,3 +359,46 @@ async def test_a_cluster_of_which_no_broker_answers_shows_nothing() -> None:
     )
     with pytest.raises(SourceUnavailableError, match="broker 2"):
         await source.discover()
+
+
+class OwnTopics:
+    """A broker with a topic of users and one of Kafka's own, of a partition each."""
+
+    async def run(self, _what: str, work: Callable[[Wire], Awaitable[Any]], _within: float) -> Any:
+        return await work(cast(Wire, self))
+
+    async def send(self, request: Any, _node: int | None = None) -> Any:
+        if isinstance(request, MetadataRequest):
+            names = None if request.topics is None else [each.name for each in request.topics]
+            partitions = [SimpleNamespace(partition_index=0, leader_id=1)]
+            topics = [
+                SimpleNamespace(name=name, error_code=0, topic_id=f"id-{name}", is_internal=own, partitions=partitions)
+                for name, own in (("clicks", False), ("__consumer_offsets", True))
+                if names is None or name in names
+            ]
+            return SimpleNamespace(topics=topics, brokers=[])
+        answers = [SimpleNamespace(partition_index=0, error_code=0, offset=0, leader_epoch=-1)]
+        return SimpleNamespace(topics=[SimpleNamespace(name=each.name, partitions=answers) for each in request.topics])
+
+
+async def test_one_of_kafkas_own_topics_is_read_by_its_name_and_by_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module, "boot_time", lambda: now)
+    connection = cast(KafkaConnection, OwnTopics())
+    catalogue = Catalogue(connection)
+    named, other, pattern = (
+        KafkaShardSource(connection, catalogue, KafkaSource("b:9092", topics, matching, "g"), leave)
+        for topics, matching in ((("__consumer_offsets",), ""), (("clicks",), ""), ((), ".*"))
+    )
+    own, clicks = (
+        Discovered((ShardInfo(ShardId(f"{topic}/0"), 0, 0, source_id=f"id-{topic}"),))
+        for topic in ("__consumer_offsets", "clicks")
+    )
+
+    alone = await named.discover()
+    now += 10.0
+    beside = [await other.discover(), await pattern.discover(), await named.discover()]
+
+    assert (alone, beside) == (own, [clicks, clicks, own])
+    assert await pattern.positions_at(0.0) == {ShardId("clicks/0"): 0}
+    assert [*catalogue.leaders(Interest((), ".*"))] == [("clicks", 0)]

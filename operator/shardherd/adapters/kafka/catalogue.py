@@ -46,13 +46,14 @@ GROUPS_MAX_AGE = 1.0
 
 @dataclass(frozen=True)
 class Interest:
-    """The topics that one group reads: names, or a pattern that the whole name must match."""
+    """The topics that one group reads: names, or a pattern that the whole name must match. It means none of Kafka's own."""
 
     topics: tuple[str, ...]
     pattern: str = ""
 
-    def matches(self, topic: str) -> bool:
-        return selects(self.topics, self.pattern, topic)
+    def matches(self, topic: str, *, internal: bool) -> bool:
+        """Whether the group reads this topic, which may be one of Kafka's own."""
+        return not (internal and self.pattern) and selects(self.topics, self.pattern, topic)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Look:
     """One look at the cluster: topic ids and extents, and which topics do not exist. `leaderless` have no known extent.
 
     `leaders` are the nodes that lead partitions. `shards` are those of each topic, by their numbers, without their sizes; those
-    of a topic in which nothing has changed are the very ones of the look before.
+    of a topic in which nothing has changed are the very ones of the look before. `internal` are Kafka's own topics.
     """
 
     taken: float
@@ -79,6 +80,11 @@ class Look:
     leaderless: frozenset[Partition] = frozenset()
     leaders: Mapping[Partition, int] = field(default_factory=dict)
     shards: Mapping[str, tuple[ShardInfo, ...]] = field(default_factory=dict)
+    internal: frozenset[str] = frozenset()
+
+    def of(self, interest: Interest, topic: str) -> bool:
+        """Whether a topic is one that the group with this interest reads; the look is one for many groups."""
+        return interest.matches(topic, internal=topic in self.internal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ class Catalogue:
         look = self._last
         if look is None or interest not in look.interests:
             return {}
-        return {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
+        return {partition: node for partition, node in look.leaders.items() if look.of(interest, partition[0])}
 
     async def sizes(self, look: Look) -> Mapping[Partition, int]:
         """Bytes of each partition's log at its leader, as far as the brokers show them. Asked anew at most every SIZES_MAX_AGE.
@@ -175,9 +181,9 @@ class Catalogue:
         With `undecided` also where a transaction is open. Raises SourceUnavailableError also if a partition's leader has just
         moved, or if it has none.
         """
-        leaders = {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
+        leaders = {partition: node for partition, node in look.leaders.items() if look.of(interest, partition[0])}
         led = leaders.keys()
-        if lost := sorted(each for each in (look.extents.keys() | look.leaderless) - led if interest.matches(each[0])):
+        if lost := sorted(each for each in (look.extents.keys() | look.leaderless) - led if look.of(interest, each[0])):
             # Absent it would be taken for one that has no record so young.
             raise SourceUnavailableError(f"{lost[0][0]}/{lost[0][1]} has no leader; start its broker")
         found = await self._connection.run(
@@ -239,7 +245,8 @@ class Catalogue:
         # Only now: a look that failed has shown nothing.
         self._made_anew = made_anew
         zones = {partition: found.racks.get(node, "") for partition, node in leaders.items()}
-        return Look(taken, interests, ids, extents, refused, missing, leaders, _shards(extents, ids, zones, last.shards))
+        shards = _shards(extents, ids, zones, last.shards)
+        return Look(taken, interests, ids, extents, refused, missing, leaders, shards, frozenset(found.internal))
 
     def _grown(self, ids: Mapping[str, str], now: float) -> frozenset[str]:
         """The topics of which any partition that was not seen before is a new one."""
@@ -294,13 +301,13 @@ async def _topics(wire: Wire, interests: Iterable[Interest]) -> lookup.Topics:
     names = sorted({name for interest in interests for name in interest.topics})
 
     def wanted(name: str, internal: bool) -> bool:
-        return not internal and any(interest.matches(name) for interest in interests)
+        return any(interest.matches(name, internal=internal) for interest in interests)
 
     found = lookup.Topics()
     response = await wire.send(lookup.topics_request(None if everything else names))
     lookup.add_topics(found, response, wanted)
-    if everything and (absent := sorted(set(names) - {topic.name for topic in response.topics if not topic.is_internal})):
-        # A topic that a name means may be one of Kafka's own; one that does not exist is reported as missing.
+    if everything and (absent := sorted(set(names) - {topic.name for topic in response.topics})):
+        # One that does not exist is reported as missing.
         lookup.add_topics(found, await wire.send(lookup.topics_request(absent)), lambda _name, _internal: True)
     return found
 

@@ -62,9 +62,9 @@ class KafkaShardSource:
         servers = self._source.bootstrap_servers
         absent = [topic for topic in self._source.topics if topic in look.refused or topic not in look.topic_ids]
         missing = "; ".join(_refusal(topic, servers, look.refused.get(topic, "")) for topic in absent)
-        unlooked = tuple(shard_of(*partition) for partition in sorted(look.leaderless) if self._interest.matches(partition[0]))
+        unlooked = tuple(shard_of(*partition) for partition in sorted(look.leaderless) if look.of(self._interest, partition[0]))
         named = look.shards.keys() & self._source.topics
-        topics = [topic for topic in look.shards if self._interest.matches(topic)] if self._interest.pattern else sorted(named)
+        topics = [topic for topic in look.shards if look.of(self._interest, topic)] if self._interest.pattern else sorted(named)
         # Where there is one topic, it is the look's own value.
         shards = (
             look.shards[topics[0]] if len(topics) == 1 else tuple(chain.from_iterable(look.shards[topic] for topic in topics))

@@ -81,9 +81,7 @@ async def survey(connection: KafkaConnection, interest: Interest) -> Survey:
 async def _survey(wire: Wire, interest: Interest) -> Survey:
     names = None if interest.pattern else interest.topics
     response = await wire.send(lookup.topics_request(names))
-    wanted = [
-        topic for topic in response.topics if interest.matches(topic.name) and not (interest.pattern and topic.is_internal)
-    ]
+    wanted = [topic for topic in response.topics if interest.matches(topic.name, internal=topic.is_internal)]
     missing = {topic.name: errors.for_code(topic.error_code).__name__ for topic in wanted if topic.error_code}
     there = sorted((topic for topic in wanted if not topic.error_code), key=lambda topic: str(topic.name))
     settings, settings_refused = await _settings(wire, [topic.name for topic in there])

@@ -30,6 +30,7 @@ class Topics:
     """What the metadata say of topics. `ids` are empty from brokers before Kafka 2.8; `refused` are topics with an error.
 
     `leaders` are the nodes that lead partitions, `leaderless` are partitions that nobody leads now; `racks` are those of nodes.
+    `internal` are Kafka's own topics.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Topics:
     leaders: dict[Partition, int] = field(default_factory=dict)
     leaderless: set[Partition] = field(default_factory=set)
     racks: dict[int, str] = field(default_factory=dict)
+    internal: set[str] = field(default_factory=set)
 
 
 def topics_request(names: Iterable[str] | None) -> MetadataRequest:
@@ -56,6 +58,8 @@ def add_topics(found: Topics, response: Any, wanted: Callable[[str, bool], bool]
             found.refused[name] = errors.for_code(topic.error_code)
             continue
         found.ids[name] = _id_of(topic)
+        if topic.is_internal:
+            found.internal.add(name)
         for partition in topic.partitions:
             if partition.leader_id >= 0:
                 found.leaders[name, partition.partition_index] = partition.leader_id
