@@ -119,7 +119,25 @@ def test_after_a_split_a_shard_leaves_out_what_the_producer_sends_to_its_sibling
     assert [each.data for each in rows_of(records, None, "s")] == [b"low", b"high", b"low too", b"plain"]
 
 
-def test_what_looks_aggregated_and_is_broken_is_read_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    data = sealed(b"\x0b")
-    assert rows_of([Record("16", "k", data, ARRIVED)], None, "orders/shardId-1") == [Record("16", "k", data, ARRIVED)]
+def with_hash_key(digits: bytes) -> bytes:
+    """An aggregated record with one in it, which has this hash key."""
+    size = bytes([len(digits) & 0x7F | 0x80, len(digits) >> 7])
+    return sealed(b"\x0a\x01a" + b"\x12" + size + digits + b"\x1a\x07\x08\x00\x10\x00\x1a\x01x")
+
+
+def test_the_largest_hash_key_is_one() -> None:
+    largest = str(2**128 - 1)
+    assert user_records(with_hash_key(largest.encode())) == [UserRecord(0, "a", largest, b"x")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [sealed(b"\x0b"), with_hash_key(b"9" * 5000), with_hash_key(str(2**128).encode())],
+    ids=["a wire type that there is not", "a hash key of too many digits", "a hash key that no shard has"],
+)
+@pytest.mark.parametrize("hashes", [None, (0, 2**128 - 1)], ids=["any shard", "a shard"])
+def test_what_looks_aggregated_and_is_broken_is_read_as_it_is(
+    data: bytes, hashes: tuple[int, int] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert rows_of([Record("16", "k", data, ARRIVED)], hashes, "orders/shardId-1") == [Record("16", "k", data, ARRIVED)]
     assert "orders/shardId-1, record 16" in caplog.text

@@ -23,6 +23,10 @@ _KEY_INDEX, _HASH_INDEX, _DATA = 1, 2, 3
 """Fields of its records."""
 
 
+_MOST_DIGITS, _HASHES = 39, 2**128
+"""Of hash keys: digits at most, and how many there are."""
+
+
 class UserRecord(NamedTuple):
     """One record that a program has put: its place in the aggregated record, its keys and its data."""
 
@@ -96,9 +100,16 @@ def _user_record(sub: int, raw: bytes, keys: list[str], hash_keys: list[str]) ->
     if key is None:
         raise AggregationError("a record in an aggregated one has no key")
     hash_key = None if hash_index is None else hash_keys[hash_index]
-    if hash_key and not (hash_key.isascii() and hash_key.isdigit()):
-        raise AggregationError(f"a record in an aggregated one has the hash key {hash_key[:50]!r}, which is no number")
+    if hash_key and not _is_hash(hash_key):
+        raise AggregationError(
+            f"a record in an aggregated one has the hash key {hash_key[:50]!r}, which is no number of 128 bits"
+        )
     return UserRecord(sub, keys[key], hash_key, data)
+
+
+def _is_hash(text: str) -> bool:
+    # Python refuses to read thousands of digits, and what is of no shard would be left out as another one's.
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) < _HASHES
 
 
 def _text(value: bytes | int) -> str:
