@@ -13,8 +13,9 @@ from typing import Protocol
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.fetching import Fetched
 
-SAMPLE_BYTES = 1024
-"""Bytes that are fetched of a shard: a header is enough, but Kafka sends the first shard's batch whole."""
+SAMPLE_BYTES = (1024, 32 * 1024, 2 * 1024 * 1024)
+"""Bytes that are fetched of a shard: a header is enough, but Kafka sends whole batches only. That of the first shard comes
+whatever its size; the others are asked for once more with room for larger ones, up to more than Kafka takes by default."""
 
 HEADER = struct.Struct(">8xi23xq14xi")
 """Length, newest time (milliseconds) and number of records of a batch (format 2): its first 61 bytes."""
@@ -43,5 +44,12 @@ def event_times(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: 
 
 
 def _headers(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: float) -> dict[ShardId, tuple[int, int, int]]:
-    parts = brokers.begin_fetch(positions, timeout, shard_bytes=SAMPLE_BYTES)()
-    return {part.shard: HEADER.unpack_from(part.data) for part in parts if len(part.data) >= HEADER.size}
+    found: dict[ShardId, tuple[int, int, int]] = {}
+    left = positions
+    for size in SAMPLE_BYTES:
+        parts = brokers.begin_fetch(left, timeout, shard_bytes=size)()
+        found |= {part.shard: HEADER.unpack_from(part.data) for part in parts if len(part.data) >= HEADER.size}
+        left = {part.shard: part.asked for part in parts if not part.said}
+        if not left:
+            break
+    return found

@@ -1,0 +1,55 @@
+"""What is told of records by the headers of their batches, by brokers that send no batch of which a part has no room."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.kafka.batch_headers import event_times, sizes_at
+from shardherd.source.kafka.fetching import Fetched
+from tests.unit.source.kafka_bytes import Record, batch_of
+
+A, B, C, D = (ShardId(f"clicks/{number}") for number in range(4))
+
+
+class Broker:
+    """Has a batch in each of these shards, and sends only the first one that is asked for whatever its size, as Kafka does."""
+
+    def __init__(self, logs: Mapping[ShardId, bytes], end: Offset) -> None:
+        self.asked: list[tuple[ShardId, ...]] = []
+        self._logs, self._end = logs, end
+
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
+    ) -> Callable[[], list[Fetched]]:
+        self.asked.append(tuple(positions))
+        found: list[Fetched] = []
+        for shard, asked in positions.items():
+            data = self._logs[shard] if asked < self._end else b""
+            fits = len(data) <= shard_bytes or not any(part.data for part in found)
+            found.append(Fetched(shard, asked, data if fits else b"", self._end))
+        return lambda: found
+
+
+def batch(size: int, newest: int) -> bytes:
+    records = [Record(offset, timestamp=newest - 9 + offset, value=random.Random(1).randbytes(size)) for offset in range(10)]
+    return batch_of(records)
+
+
+def test_the_sizes_and_times_of_records_are_told_however_large_their_batches_are() -> None:
+    logs = {A: batch(2_000, 5_000), B: batch(2_000, 6_000), C: batch(50, 7_000), D: batch(100_000, 8_000)}
+    broker = Broker(logs, 10)
+
+    sizes = sizes_at(broker, dict.fromkeys(logs, 3), 1.0)
+
+    assert sizes == {shard: len(data) / 10 for shard, data in logs.items()}
+    assert broker.asked == [(A, B, C, D), (B, D), (D,)]
+    assert event_times(broker, dict.fromkeys(logs, 3), 1.0) == {A: 5.0, B: 6.0, C: 7.0, D: 8.0}
+
+
+def test_a_shard_without_records_is_asked_once_and_has_no_size() -> None:
+    broker = Broker({A: b"", B: b""}, 10)
+
+    assert sizes_at(broker, {A: 10, B: 10}, 1.0) == {}
+    assert broker.asked == [(A, B)]
