@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
+import pytest
+
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.batch_headers import event_times, sizes_at
 from shardherd.source.kafka.fetching import Fetched
-from tests.unit.source.kafka_bytes import Record, batch_of
+from tests.unit.source.kafka_bytes import Record, batch_of, legacy_batch
 
 A, B, C, D = (ShardId(f"clicks/{number}") for number in range(4))
 
@@ -53,3 +55,16 @@ def test_a_shard_without_records_is_asked_once_and_has_no_size() -> None:
 
     assert sizes_at(broker, {A: 10, B: 10}, 1.0) == {}
     assert broker.asked == [(A, B)]
+
+
+@pytest.mark.parametrize(
+    ("magic", "codec", "times"), [(0, "none", {}), (0, "gzip", {}), (1, "none", {A: 5.0}), (1, "gzip", {})]
+)
+def test_messages_of_the_formats_before_have_sizes_and_times_of_their_own(
+    magic: int, codec: str, times: dict[ShardId, float]
+) -> None:
+    data = legacy_batch([Record(0, timestamp=5_000, key=b"key", value=b"v" * 300)], magic=magic, codec=codec)
+    broker = Broker({A: data}, 1)
+
+    assert sizes_at(broker, {A: 0}, 1.0) == {A: len(data)}
+    assert event_times(broker, {A: 0}, 1.0) == times

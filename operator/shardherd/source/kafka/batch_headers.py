@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.decoding.record_layout import CODEC_MASK
 from shardherd.source.kafka.fetching import Fetched
 
 SAMPLE_BYTES = (1024, 32 * 1024, 2 * 1024 * 1024)
@@ -19,6 +20,15 @@ whatever its size; the others are asked for once more with room for larger ones,
 
 HEADER = struct.Struct(">8xi23xq14xi")
 """Length, newest time (milliseconds) and number of records of a batch (format 2): its first 61 bytes."""
+
+LEGACY_HEADER = struct.Struct(">8xi4x2b")
+"""Length, format and attributes of a message of format 0 or 1, which says nowhere how many others it holds compressed."""
+
+LEGACY_TIME = struct.Struct(">18xq")
+"""Time (milliseconds) of a message of format 1. That of one that holds others need not be theirs."""
+
+FORMAT_AT = 16
+"""Where all formats say which one they are."""
 
 BATCH_OVERHEAD = 12
 """Bytes of a batch before its length counts."""
@@ -44,12 +54,24 @@ def event_times(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: 
 
 
 def _headers(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: float) -> dict[ShardId, tuple[int, int, int]]:
+    """Bytes, newest time and number of records of each. A compressed message of formats 0 and 1 counts for one record."""
     found: dict[ShardId, tuple[int, int, int]] = {}
     left = positions
     for size in SAMPLE_BYTES:
         parts = brokers.begin_fetch(left, timeout, shard_bytes=size)()
-        found |= {part.shard: HEADER.unpack_from(part.data) for part in parts if len(part.data) >= HEADER.size}
+        found |= {part.shard: header for part in parts if (header := _header(part.data)) is not None}
         left = {part.shard: part.asked for part in parts if not part.said}
         if not left:
             break
     return found
+
+
+def _header(data: bytes) -> tuple[int, int, int] | None:
+    if len(data) < LEGACY_HEADER.size:
+        return None
+    if data[FORMAT_AT] == 2:
+        return HEADER.unpack_from(data) if len(data) >= HEADER.size else None
+    length, magic, attributes = LEGACY_HEADER.unpack_from(data)
+    plain = magic == 1 and not attributes & CODEC_MASK
+    (newest,) = LEGACY_TIME.unpack_from(data) if plain and len(data) >= LEGACY_TIME.size else (-1,)
+    return length, newest, 1
