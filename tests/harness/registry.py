@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+CUT_OFF = 0
+
 CONTENT = "application/vnd.schemaregistry.v1+json"
 
 
@@ -22,7 +24,7 @@ class SchemaRegistry:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.asked: list[int] = []
         self.failures: list[int] = []
-        """Statuses that the next answers have in place of a schema."""
+        """Statuses that the next answers have in place of a schema; with CUT_OFF the schema does not come whole."""
         wanted = None if user is None else "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
         outer = self
 
@@ -40,7 +42,10 @@ class SchemaRegistry:
                     return
                 schema_id = int(parts[-1])
                 outer.asked.append(schema_id)
-                if outer.failures:
+                if outer.failures[:1] == [CUT_OFF]:
+                    outer.failures.pop(0)
+                    self._answer(200, outer.schemas[schema_id], cut_off=True)
+                elif outer.failures:
                     self._answer(outer.failures.pop(0), {"error_code": 50001, "message": "Error in the backend data store"})
                 elif schema_id in outer.schemas:
                     self._answer(200, outer.schemas[schema_id])
@@ -51,13 +56,13 @@ class SchemaRegistry:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 self._answer(200, {"id": outer.register(body["schema"])})
 
-            def _answer(self, status: int, body: dict[str, Any]) -> None:
+            def _answer(self, status: int, body: dict[str, Any], *, cut_off: bool = False) -> None:
                 raw = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", CONTENT)
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
-                self.wfile.write(raw)
+                self.wfile.write(raw[:-1] if cut_off else raw)
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

@@ -24,7 +24,7 @@ from shardherd.source.values.value_format import ValueFormat, from_options
 from shardherd.source.values.value_schema import SchemaError
 from tests.harness import avro, documents
 from tests.harness.avro import integer, sized
-from tests.harness.registry import SchemaRegistry, framed
+from tests.harness.registry import CUT_OFF, SchemaRegistry, framed
 
 
 def record(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
@@ -402,12 +402,21 @@ def test_values_without_a_header_or_of_an_unknown_schema_are_malformed(schemas: 
         decoded(record(("id", "int")), framed(99, b"\2"), mode="FAILFAST", url=schemas.url)
 
 
-def test_a_registry_that_fails_for_a_while_is_asked_again(schemas: SchemaRegistry) -> None:
+@pytest.mark.parametrize("failures", [[500, 503], [429, 408], [CUT_OFF]], ids=["it fails", "it is asked too much", "cut off"])
+def test_a_registry_that_fails_for_a_while_is_asked_again(failures: list[int], schemas: SchemaRegistry) -> None:
     known = schemas.register(record(("id", "int")))
-    schemas.failures = [500, 503]
+    schemas.failures = [*failures]
 
     assert decoded(record(("id", "int")), framed(known, integer(1)), url=schemas.url).values.to_pylist() == [{"id": 1}]
-    assert schemas.asked == [known] * 3
+    assert schemas.asked == [known] * (1 + len(failures))
+
+
+def test_answers_that_never_come_whole_name_the_registry(schemas: SchemaRegistry) -> None:
+    known = schemas.register(record(("id", "int")))
+    schemas.failures = [CUT_OFF] * registry.TRIES
+
+    with pytest.raises(registry.RegistryError, match=f"schema registry {schemas.url}/schemas/ids/{known} does not answer: "):
+        decoded(record(("id", "int")), framed(known, integer(1)), url=schemas.url)
 
 
 def test_a_registry_that_keeps_failing_is_an_error_in_every_mode(schemas: SchemaRegistry) -> None:

@@ -7,6 +7,7 @@ not answer, for a few seconds: Spark tries the task again after that.
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import time
 import urllib.error
@@ -23,6 +24,9 @@ TIMEOUT = 10.0
 TRIES = 4
 RETRY_DELAY = 0.5
 """Seconds before the second try; each later one waits twice as long."""
+
+LATER = (408, 429)
+"""Statuses below 500 of a registry that is asked too much at once, as by all tasks of a query that begins."""
 
 _known: dict[tuple[str, int], Avro] = {}
 
@@ -64,10 +68,10 @@ class Registry:
             except urllib.error.HTTPError as error:
                 if error.code == 404:
                     raise UnknownSchemaError(f"the schema registry at {self.address} has no schema {schema_id}") from error
-                if error.code < 500 or attempt == TRIES:
+                if (error.code < 500 and error.code not in LATER) or attempt == TRIES:
                     remedy = "; check the user and password in option schemaRegistryUrl" if error.code in (401, 403) else ""
                     raise RegistryError(f"schema registry {url} answered {error.code} {error.reason}{remedy}") from error
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 if isinstance(error, UnknownSchemaError):
                     raise
                 if attempt == TRIES:
