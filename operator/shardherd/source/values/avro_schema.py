@@ -45,6 +45,8 @@ def parse(text: str, what: str = "option valueSchema", *, recursive: bool = Fals
     """An Avro schema from its JSON; records of a `recursive` one may contain themselves. Raises SchemaError."""
     try:
         found = json.loads(text)
+    except (TypeError, RecursionError) as error:
+        raise SchemaError(f"{what}: {repr(text)[:200]} is no Avro schema: {error}") from error
     except ValueError as error:
         # A primitive may be given by its name alone.
         if text.strip() not in PRIMITIVES:
@@ -52,10 +54,10 @@ def parse(text: str, what: str = "option valueSchema", *, recursive: bool = Fals
         found = text.strip()
     try:
         return _avro(found, "", {}, None if recursive else ())
-    except (KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"{what}: {text[:200]!r} is no Avro schema: {error!r}") from error
     except SchemaError as error:
         raise SchemaError(f"{what}: {error}") from error
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise SchemaError(f"{what}: {text[:200]!r} is no Avro schema: {error!r}") from error
 
 
 def _avro(found: Any, space: str, known: dict[str, Avro], open_: tuple[str, ...] | None) -> Avro:
@@ -99,6 +101,8 @@ def _named(found: Mapping[str, Any], kind: str, space: str, known: dict[str, Avr
         made.symbols, made.default_symbol = tuple(found["symbols"]), found.get("default")
     elif kind == "fixed":
         made.size = int(found["size"])
+        if made.size < 0:
+            raise SchemaError(f"fixed {name!r} has a size of {made.size}")
         _decimal(made, found)
     else:
         for each in found["fields"]:
