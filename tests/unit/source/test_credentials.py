@@ -62,15 +62,27 @@ def test_a_context_is_made_anew_only_when_the_certificates_changed(tmp_path: Pat
     assert settings()["ssl_context"] is not first
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "iso-8859-2"])
+def test_authorities_may_be_named_between_their_certificates_in_any_script(encoding: str, tmp_path: Path) -> None:
+    pems = [Path(certificate(tmp_path, name)[0]).read_text() for name in ("one", "two")]
+    bundle = tmp_path / "ca.crt"
+    bundle.write_text("".join(f"F\u0151tan\xfas\xedtv\xe1ny\n====\n{pem}\n" for pem in pems), encoding=encoding)
+
+    context = of_files(Security("SSL", ca_file=str(bundle)))()["ssl_context"]
+
+    assert [dict(each["subject"][0])["commonName"] for each in context.get_ca_certs()] == ["one", "two"]
+
+
 def test_what_cannot_be_used_is_named_by_its_file(tmp_path: Path) -> None:
     security = sasl(tmp_path)
     (tmp_path / "password").unlink()
     with pytest.raises(CredentialsError, match=rf"file {tmp_path}/password cannot be read \(No such file or directory\)"):
         read_files(security)
 
-    (tmp_path / "ca.crt").write_text("no certificate")
-    with pytest.raises(CredentialsError, match=r"\(ca\.crt\) are not PEM"):
-        of_files(Security("SSL", ca_file=str(tmp_path / "ca.crt")))()
+    for content in (b"no certificate", b"\xff\xfe", b"\x30\x82\x01\xff"):
+        (tmp_path / "ca.crt").write_bytes(content)
+        with pytest.raises(CredentialsError, match=r"\(ca\.crt\) are not PEM"):
+            of_files(Security("SSL", ca_file=str(tmp_path / "ca.crt")))()
 
     crt, _ = certificate(tmp_path, "one")
     _, key = certificate(tmp_path, "other")

@@ -155,10 +155,11 @@ def _trusting(ca: bytes, whose: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         if ca:
-            context.load_verify_locations(cadata=ca.decode("ascii"))
+            # Certificates are ASCII; what is between them may be names in any script, as in the bundles of browsers.
+            context.load_verify_locations(cadata=ca.decode("ascii", errors="ignore"))
         else:
             context.load_default_certs()
-    except (ssl.SSLError, UnicodeDecodeError) as error:
+    except (ssl.SSLError, ValueError) as error:
         raise CredentialsError(f"the authorities' certificates {whose} are not PEM: {error}") from error
     return context
 
