@@ -112,6 +112,7 @@ def test_no_room_is_made_for_what_a_zstd_frame_only_claims_to_hold() -> None:
         pytest.param([(3, random.Random(1).randbytes(300_000))], id="that are large"),
         pytest.param([(22, random.Random(2).randbytes(20_000) * 600)], id="with a large window"),
         pytest.param([(3, b"")], id="that are empty"),
+        pytest.param([(3, b""), (3, PLAIN[:100])], id="the first of which is empty"),
     ],
 )
 @pytest.mark.parametrize("sized", [True, False])
@@ -145,6 +146,7 @@ def test_an_arena_gives_a_large_buffer_back() -> None:
         (codecs.SNAPPY, b"\x05abc", "snappy cannot be decompressed"),
         (codecs.GZIP, b"not gzip", "gzip cannot be decompressed"),
         (codecs.ZSTD, kafka_codecs.zstd_encode(PLAIN)[:-9], "zstd cannot be decompressed"),
+        (codecs.ZSTD, kafka_codecs.zstd_encode(b"") + b"more", "zstd cannot be decompressed"),
     ],
 )
 def test_damaged_bytes_are_named(codec: int, data: bytes, reason: str) -> None:

@@ -105,7 +105,8 @@ def _small_frame(data: memoryview, arena: Arena) -> bytes | None:
     try:
         if zstandard.frame_content_size(data) > likely:  # the library would make room for whatever is claimed
             return None
-        return arena.zstd.decompress(data, max_output_size=likely, allow_extra_data=False)
+        # Of an empty frame the library does not look at what follows.
+        return arena.zstd.decompress(data, max_output_size=likely, allow_extra_data=False) or None
     except zstandard.ZstdError:
         return None
 
