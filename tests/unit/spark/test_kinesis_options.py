@@ -74,6 +74,7 @@ def test_every_option_is_taken() -> None:
         ({"startingOffsets": '{"orders": {"0": 1}}'}, "startingOffsets must be earliest or latest for Kinesis"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp must be milliseconds since 1970, not 'yesterday'"),
         ({"startingTimestamp": "9" * 5000}, "startingTimestamp must be milliseconds since 1970, not '9999"),
+        ({"startingTimestamp": "253402300800000"}, "not '253402300800000', of a year beyond 9999"),
         ({"startingTimestamp": "1", "startingOffsets": "latest"}, "say the same thing in two ways"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a whole number above 0, not '0'"),
         ({"kinesis.maxSpanPerTrigger": "0s"}, "kinesis.maxSpanPerTrigger must be a duration.*'0s'"),

@@ -76,6 +76,9 @@ KINESIS_OPTIONS = (
 )  # fmt: skip
 """Every option."""
 
+_LAST_TIME = 253_402_300_799_999
+"""Milliseconds since 1970 at the end of the year 9999, the last that AWS can be asked about."""
+
 _INSTEAD = {
     "subscribe": f"{STREAM_OPTION} names the one stream that is read",
     "subscribepattern": f"{STREAM_OPTION} names the one stream that is read",
@@ -245,6 +248,8 @@ def _start(given: Mapping[str, str], *, batch: bool) -> str | float:
         at = whole_number(text)
         if at is None:
             raise OptionError(f"option startingTimestamp must be milliseconds since 1970, not {text[:80]!r}")
+        if at > _LAST_TIME:
+            raise OptionError(f"option startingTimestamp must be milliseconds since 1970, not {text!r}, of a year beyond 9999")
         return at / 1000
     start = given.get("startingOffsets", EARLIEST if batch else LATEST).strip().lower()
     if start not in (EARLIEST, LATEST) or (batch and start == LATEST):
