@@ -10,7 +10,7 @@ import pytest
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.batch_headers import event_times, sizes_at
 from shardherd.source.kafka.fetching import Fetched
-from tests.unit.source.kafka_bytes import Record, batch_of, legacy_batch
+from tests.unit.source.kafka_bytes import Record, batch_of, control_batch, empty_batch, legacy_batch
 
 A, B, C, D = (ShardId(f"clicks/{number}") for number in range(4))
 
@@ -68,3 +68,13 @@ def test_messages_of_the_formats_before_have_sizes_and_times_of_their_own(
 
     assert sizes_at(broker, {A: 0}, 1.0) == {A: len(data)}
     assert event_times(broker, {A: 0}, 1.0) == times
+
+
+def test_marks_of_transactions_and_batches_without_records_say_nothing_of_the_records_after_them() -> None:
+    large = batch_of([Record(3, timestamp=5_000, value=b"v" * 50_000)])
+    mark, emptied = control_batch(0), empty_batch(1, 2)
+    after = Broker({A: mark + emptied + large[:200], B: emptied}, 4)
+
+    assert sizes_at(after, {A: 0, B: 1}, 1.0) == {A: len(large)}
+    assert event_times(Broker({A: mark + large}, 4), {A: 0}, 1.0) == {A: 5.0}
+    assert sizes_at(Broker({A: mark}, 1), {A: 0}, 1.0) == {A: len(mark)}

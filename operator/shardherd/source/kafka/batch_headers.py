@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.source.decoding.record_layout import CODEC_MASK
+from shardherd.source.decoding.record_layout import CODEC_MASK, CONTROL
 from shardherd.source.kafka.fetching import Fetched
 
 SAMPLE_BYTES = (1024, 32 * 1024, 2 * 1024 * 1024)
 """Bytes that are fetched of a shard: a header is enough, but Kafka sends whole batches only. That of the first shard comes
 whatever its size; the others are asked for once more with room for larger ones, up to more than Kafka takes by default."""
 
-HEADER = struct.Struct(">8xi23xq14xi")
-"""Length, newest time (milliseconds) and number of records of a batch (format 2): its first 61 bytes."""
+HEADER = struct.Struct(">8xi9xh12xq14xi")
+"""Length, attributes, newest time (milliseconds) and number of records of a batch (format 2): its first 61 bytes."""
 
 LEGACY_HEADER = struct.Struct(">8xi4x2b")
 """Length, format and attributes of a message of format 0 or 1, which says nowhere how many others it holds compressed."""
@@ -67,11 +67,21 @@ def _headers(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: flo
 
 
 def _header(data: bytes) -> tuple[int, int, int] | None:
-    if len(data) < LEGACY_HEADER.size:
-        return None
-    if data[FORMAT_AT] == 2:
-        return HEADER.unpack_from(data) if len(data) >= HEADER.size else None
-    length, magic, attributes = LEGACY_HEADER.unpack_from(data)
-    plain = magic == 1 and not attributes & CODEC_MASK
-    (newest,) = LEGACY_TIME.unpack_from(data) if plain and len(data) >= LEGACY_TIME.size else (-1,)
-    return length, newest, 1
+    """Of the first batch that has records of users, or else of the first one."""
+    first, at = None, 0
+    while len(data) - at >= LEGACY_HEADER.size:
+        if data[at + FORMAT_AT] == 2:
+            if len(data) - at < HEADER.size:
+                break
+            length, attributes, newest, records = HEADER.unpack_from(data, at)
+        else:
+            length, magic, attributes = LEGACY_HEADER.unpack_from(data, at)
+            plain = magic == 1 and not attributes & CODEC_MASK and len(data) - at >= LEGACY_TIME.size
+            (newest,), records = LEGACY_TIME.unpack_from(data, at) if plain else (-1,), 1
+            attributes = 0  # that of a mark means something else there
+        header = (length, newest, records)
+        if records > 0 and not attributes & CONTROL:
+            return header
+        first = first or header
+        at += BATCH_OVERHEAD + max(0, length)
+    return first
