@@ -53,6 +53,9 @@ def write_files(batches: Iterable[pa.RecordBatch], job: FileJob) -> Iterator[pa.
     from deltalake.fs import DeltaStorageHandler
 
     rows = Rows(job.ranges, job.wanted, by_record=job.by_record)
+    # A column that is not written is null, and so is its value in what the log says of a file.
+    nowhere: dict[str, str | None] = dict.fromkeys(job.partition_by)
+    split_by = tuple(name for name in job.partition_by if name in job.columns)
     files: dict[tuple[str | None, ...], _File] = {}
     storage: PyFileSystem | None = None
     for each in batches:
@@ -61,7 +64,7 @@ def write_files(batches: Iterable[pa.RecordBatch], job: FileJob) -> Iterator[pa.
             continue
         if storage is None:
             storage = PyFileSystem(DeltaStorageHandler(job.table, dict(job.storage_options)))
-        for values, part in _by_partition(batch, job.partition_by):
+        for values, part in _by_partition(batch, split_by):
             if values not in files:
                 files[values] = _File(storage)
             files[values].add(part.select([name for name in job.columns if name not in job.partition_by]))
@@ -72,7 +75,7 @@ def write_files(batches: Iterable[pa.RecordBatch], job: FileJob) -> Iterator[pa.
         {
             "path": file.path,
             "size": file.close(),
-            "partition": json.dumps(dict(zip(job.partition_by, values, strict=True))),
+            "partition": json.dumps(nowhere | dict(zip(split_by, values, strict=True))),
             "stats": json.dumps(statistics(file.about[0])),
         }
         for values, file in files.items()

@@ -156,6 +156,11 @@ class DeltaSink:
             )
         if wrong := [stored[name] for name in self.partition_by if not isinstance(stored[name].dataType, PARTITION_TYPES)]:
             raise refused(wrong, "a column of partition_by must be a string, a whole number, a date or a boolean: cast it")
+        if set(stored.names) <= set(self.partition_by):
+            raise ColumnsError(
+                "partition_by names every column that is written, and files have those alone by which they are not"
+                " partitioned: leave one out of partition_by, or write one more"
+            )
         try:
             schema = Schema.from_json(json.dumps(nullable(stored.jsonValue())))
         except (ValueError, DeltaError) as error:
@@ -261,6 +266,22 @@ def unfit(table: DeltaTable, stored: StructType) -> str:
             return f"has the column {column.name!r} as NOT NULL, and in the DataFrame it may be null: drop that from the table"
     if missing := [name for name, each in has.items() if name not in stored.names and not each["nullable"]]:
         return f"has the column {missing[0]!r} as NOT NULL, and the DataFrame does not have it: add it"
+    return _unfit_partitions(table.metadata().partition_columns, stored)
+
+
+def _unfit_partitions(partitions: Sequence[str], stored: StructType) -> str:
+    """Why rows of this type cannot be added to a table that is partitioned so; empty if they can."""
+    for name in partitions:
+        if name in stored.names and not isinstance(kind := stored[name].dataType, PARTITION_TYPES):
+            return (
+                f"is partitioned by the column {name!r} ({kind.simpleString()}), and this sink writes only strings, whole"
+                " numbers, dates and booleans there: write to a table that is partitioned by another, or name it in leave_out"
+            )
+    if set(stored.names) <= set(partitions):
+        return (
+            "is partitioned by every column that is written, and files have none of these: write one more, or to a table that"
+            " is partitioned by fewer"
+        )
     return ""
 
 

@@ -366,6 +366,11 @@ def field(name: str, kind: Any, **more: Any) -> StructType:
         (SCHEMA, {"leave_out": ["ofset"]}, "leave_out names the column 'ofset'.*did you mean 'offset'?"),
         (SCHEMA, {"leave_out": ["shard", "offset", "value"]}, "leave_out names every column"),
         (SCHEMA, {"partition_by": ["day"]}, "partition_by names the column 'day', which is not written"),
+        (
+            SCHEMA,
+            {"partition_by": ["shard"], "leave_out": ["offset", "value"]},
+            "partition_by names every column that is written.*leave one out of partition_by",
+        ),
         (field("value", DoubleType()), {"partition_by": ["value"]}, r"'value' \(double\) cannot be written.*cast it"),
         (
             field("value", DayTimeIntervalType()),
@@ -450,6 +455,54 @@ def test_a_partitioned_table_has_files_for_each_combination_of_values(tmp_path: 
     assert found == {at: (days[at // 6], kinds[at % 3] or None) for at in range(18)}
     chosen = table.to_pyarrow_table(filters=[("kind", "=", "a b/c=ü"), ("day", "=", datetime.date(2026, 1, 3))])
     assert set(chosen.column("offset").to_pylist()) == {6, 9}
+
+
+@pytest.mark.parametrize(
+    ("kind", "day"),
+    [
+        (DateType(), datetime.date(2026, 1, 2)),
+        (TimestampType(), datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)),
+        (BinaryType(), b"a"),
+    ],
+)
+def test_a_column_by_which_only_the_table_is_partitioned_is_null(tmp_path: Path, kind: Any, day: Any) -> None:
+    make = StructType([*SCHEMA.fields, StructField("day", kind)])
+    DeltaTable.create(str(tmp_path / "table"), Schema.from_json(make.json()), partition_by=["day"])
+    first, second = {A: (0, 2, 1)}, {A: (2, 4, 1)}
+
+    sink(tmp_path).write_by(tasks(first), SCHEMA, of(first))
+    sink(tmp_path, leave_out=["day"]).write_by(with_days(second, day), make, of(second))
+
+    found = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    assert sorted(found, key=lambda row: row["offset"]) == [
+        {"shard": A, "offset": at, "value": f"{A}:{at}", "day": None} for at in range(4)
+    ]
+
+
+def with_days(ranges: Ranges, day: Any) -> Callable[[FileJob], Iterable[Sequence[Any]]]:
+    def run(job: FileJob) -> Iterable[Sequence[Any]]:
+        (batch,) = records(ranges)
+        (answer,) = write_files([batch.append_column("day", pa.array([day] * batch.num_rows))], job)
+        return [tuple(row.values()) for row in answer.to_pylist()]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        (BinaryType(), {}, r"is partitioned by the column 'day' \(binary\), and this sink writes only strings"),
+        (DateType(), {"leave_out": ["shard", "offset", "value"]}, "is partitioned by every column that is written.*one more"),
+    ],
+)
+def test_a_table_whose_partitions_cannot_be_written_is_refused(
+    tmp_path: Path, kind: Any, options: dict[str, Any], says: str
+) -> None:
+    schema = StructType([*SCHEMA.fields, StructField("day", kind)])
+    DeltaTable.create(str(tmp_path / "table"), Schema.from_json(schema.json()), partition_by=["day"])
+
+    with pytest.raises(TableError, match=says):
+        sink(tmp_path, **options).write_by(tasks(FIRST), schema, of(FIRST))
 
 
 def test_statistics_bound_what_they_can_bound_exactly(tmp_path: Path) -> None:
