@@ -151,6 +151,63 @@ async def test_a_part_that_is_made_late_is_not_read_and_is_written_over_when_it_
 
 
 @pytest.mark.parametrize(
+    ("shards", "left"),
+    [
+        (40_001, {1}),
+        (80_001, {2}),
+        (10, {1, 2}),
+        (80_001, {0, 2}),
+        (10, {0, 2}),
+        (80_001, {0, 3}),
+    ],
+)
+async def test_copies_are_written_over_parts_that_an_earlier_write_has_left_with_gaps(
+    server: PlayedConfigMaps, store: ConfigMapOwnership, shards: int, left: set[int]
+) -> None:
+    await store.save_copies(GROUP, copies_of(120_001, at=3), "")
+    for number in set(range(4)) - left:
+        del server.objects[f"{COLLECTION}/clicks-offsets-{number}"]
+
+    for _ in range(3):  # as often as the coordinator tries
+        found = await store.load_copies(GROUP)
+        try:
+            await store.save_copies(GROUP, copies_of(shards), found.version)
+        except OwnershipConflictError:
+            continue
+        break
+    else:
+        raise AssertionError("it is refused for ever")
+
+    assert (await store.load_copies(GROUP)).copies == copies_of(shards)
+
+
+async def test_nothing_is_read_of_copies_without_the_first_part(server: PlayedConfigMaps, store: ConfigMapOwnership) -> None:
+    await store.save_copies(GROUP, copies_of(40_001), "")
+    del server.objects[FIRST]
+    assert await store.load_copies(GROUP) == StoredCopies(PositionCopies(), "")
+
+    with pytest.raises(OwnershipConflictError):
+        await store.save_copies(GROUP, copies_of(40_001), "")
+
+    second = server.objects[SECOND]["metadata"]["resourceVersion"]
+    assert await store.load_copies(GROUP) == StoredCopies(PositionCopies(), f"/{second}")
+
+
+async def test_what_is_not_needed_any_more_goes_from_the_last_part_on(
+    server: PlayedConfigMaps, store: ConfigMapOwnership
+) -> None:
+    version = await store.save_copies(GROUP, copies_of(120_001), "")
+    server.refuse[f"DELETE {COLLECTION}/clicks-offsets-2"] = ApiUnavailableError("no answer within 5 s")
+    with pytest.raises(OutcomeUnknownError):
+        await store.save_copies(GROUP, copies_of(10), version)
+    assert set(server.objects) == {FIRST, SECOND, f"{COLLECTION}/clicks-offsets-2"}
+
+    await store.save_copies(GROUP, copies_of(11), (await store.load_copies(GROUP)).version)
+
+    assert set(server.objects) == {FIRST}
+
+
+@pytest.mark.parametrize(
     ("answer", "error"),
     [
         (ApiError("refused", 409, "Conflict"), OwnershipConflictError),

@@ -2,7 +2,7 @@
 
 Used by the ownership's adapter. Each holds so many shards that it stays well below the size that the API server allows, and is
 written over one version only, so that a write that arrives late is refused. The first is written last and says how many there
-are: what lies beyond is not read, whoever left it or wrote it late.
+are: what lies beyond, or behind one that is missing, is not read, whoever left it or wrote it late.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ TIMEOUT = 5.0
 
 
 class ConfigMapCopies:
-    """The part of an OwnershipStore that keeps copies of positions. The version is that of each ConfigMap, between slashes."""
+    """The part of an OwnershipStore that keeps copies of positions. The version is that of each ConfigMap, between slashes,
+    empty for one that is missing."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
+        # By UID, the number of one that was in the way: there may be none before it.
+        self._met: dict[str, int] = {}
 
     async def load_copies(self, group: GroupIdentity) -> StoredCopies:
         """See OwnershipStore. A damaged copy, and one of a format that is not ours, counts as none."""
@@ -51,10 +54,12 @@ class ConfigMapCopies:
                 found = await unless_missing(self._api.acall("GET", path(group, f"offsets-{number}"), timeout=TIMEOUT))
             except (ApiError, ApiUnavailableError) as error:
                 raise OwnershipUnavailableError(f"cannot read the copied positions of group {group}: {error}") from error
-            if found is None:
+            if found is None and number >= self._met.get(group.uid, 0):
                 break
-            versions.append(str(found["metadata"]["resourceVersion"]))
-            parts.append(_unpack(found, group) if owned(found, group) else {})
+            if found is not None and len(parts) == number:
+                parts.append(_unpack(found, group) if owned(found, group) else {})
+            versions.append("" if found is None else str(found["metadata"]["resourceVersion"]))
+        self._met.pop(group.uid, None)
         return StoredCopies(_together(parts), "/".join(versions))
 
     async def save_copies(self, group: GroupIdentity, copies: PositionCopies, expected: str) -> str:
@@ -68,13 +73,16 @@ class ConfigMapCopies:
                 before = there[number] if number < len(there) else ""
                 data = _packed(parts[number], copies, len(parts))
                 versions[number] = await self._write(group, f"offsets-{number}", data, before)
-            for number in range(len(parts), len(there)):
-                await self._remove(group, f"offsets-{number}", there[number])
+            # The last one first: wherever this ends, those that are left follow each other.
+            for number in reversed(range(len(parts), len(there))):
+                if there[number]:
+                    await self._remove(group, f"offsets-{number}", there[number])
         except ApiUnavailableError as error:
             raise OutcomeUnknownError(f"the positions of group {group} may or may not be copied: {error}") from error
         except ApiError as error:
             message = f"cannot copy the positions of group {group}: {error}"
             if error.status == 409:
+                self._met[group.uid] = number
                 raise OwnershipConflictError(message) from error
             raise (OutcomeUnknownError if error.status >= 500 else OwnershipUnavailableError)(message) from error
         return "/".join(versions)
