@@ -28,8 +28,8 @@ class DatabaseOutput(TransactionalOutput):
     placeholder: str = "%s"
 
     def connect(self) -> Any:
-        """A connection of the DB-API, which begins transactions by itself. It is used by one thread at a time, not always the
-        same."""
+        """A connection of the DB-API, which begins transactions by itself: not in autocommit. It is used by one thread at a
+        time, not always the same."""
         raise NotImplementedError
 
     def insert(self, cursor: Any, records: Sequence[Record]) -> Any:
@@ -108,11 +108,22 @@ class DatabaseOutput(TransactionalOutput):
     def _run(self, cursor: Any, statement: str, *parameters: Any) -> None:
         cursor.execute(statement.replace("?", self.placeholder), parameters)
 
+    def _connected(self) -> Any:
+        """A new connection. Raises OutputsError for one on which rows and position would not change together."""
+        connection = self.connect()
+        if _commits_each_statement(connection):
+            connection.close()
+            raise OutputsError(
+                f"connect of {type(self).__name__} returned a connection in autocommit, in which the position moves though the"
+                " rows fail: switch that off, in most modules by autocommit=False"
+            )
+        return connection
+
     @contextlib.contextmanager
     def _transaction(self) -> Any:
         """A cursor in a transaction that is committed at the end. After an error the connection is another one."""
         if self._connection is None:
-            self._connection = self.connect()
+            self._connection = self._connected()
         connection = self._connection
         try:
             cursor = connection.cursor()
@@ -125,6 +136,16 @@ class DatabaseOutput(TransactionalOutput):
                 connection.rollback()
                 connection.close()
             raise
+
+
+def _commits_each_statement(connection: Any) -> bool:
+    """Whether the connection is in autocommit, as far as it says so: the DB-API has no name for that."""
+    says = getattr(connection, "autocommit", None)
+    if any(each.__module__ == "sqlite3" for each in type(connection).__mro__):  # says so itself from Python 3.12 on
+        return says is True or (says is not False and connection.isolation_level is None)
+    if callable(says):  # where it is what sets it
+        says = connection.get_autocommit() if hasattr(connection, "get_autocommit") else None
+    return bool(says == 1)
 
 
 _WHOSE = "sink = ? AND group_uid = ? AND shard = ?"

@@ -158,6 +158,54 @@ def test_an_insert_that_is_still_to_be_awaited_leaves_neither_rows_nor_position(
     assert (output.position(GRANT), rows(tmp_path / "db")) == (None, [])
 
 
+class _SaysByAttribute:
+    """As psycopg's connection."""
+
+    def __init__(self, autocommit: bool) -> None:
+        self.autocommit = autocommit
+        self.isolation_level = None
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _SaysByMethod(_SaysByAttribute):
+    """As PyMySQL's."""
+
+    def __init__(self, autocommit: bool) -> None:
+        super().__init__(autocommit)
+        self._says = autocommit
+        self.autocommit: Any = self.get_autocommit  # which it is not: it sets it
+
+    def get_autocommit(self) -> bool:
+        return self._says
+
+
+@pytest.mark.parametrize("kind", [_SaysByAttribute, _SaysByMethod])
+def test_a_connection_in_autocommit_is_refused_and_closed(kind: type[_SaysByAttribute]) -> None:
+    connection = kind(autocommit=True)
+    output: DatabaseOutput = type("Rows", (DatabaseOutput,), {"connect": lambda _: connection})()
+    with pytest.raises(OutputsError, match="connect of Rows returned a connection in autocommit, in which the position moves"):
+        output.open(A)
+    assert connection.closed
+
+    output = type("Rows", (DatabaseOutput,), {"connect": lambda _: kind(autocommit=False)})()
+    with pytest.raises(AttributeError, match="cursor"):  # it is asked for one: it is taken
+        output.open(A)
+
+
+def test_a_connection_to_sqlite_that_commits_each_statement_is_refused(tmp_path: Path) -> None:
+    class Commits(database(tmp_path / "db")):  # type: ignore[misc]
+        def connect(self) -> sqlite3.Connection:
+            connection: sqlite3.Connection = super().connect()
+            connection.isolation_level = None
+            return connection
+
+    with pytest.raises(OutputsError, match="connect of Commits returned a connection in autocommit"):
+        Commits().open(A)
+
+
 def test_a_worker_writes_each_record_once_though_its_batches_fail(tmp_path: Path) -> None:
     """With real threads, and a database in a file: the end is as if nothing had failed."""
     path, rows_class = tmp_path / "db", database(tmp_path / "db")
