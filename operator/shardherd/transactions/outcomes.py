@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LONGEST_TRANSACTION = 2_147_483.0
+"""Most seconds of a `transaction_timeout`: brokers are told it in milliseconds, of 32 bits."""
+
 
 class SinkError(RuntimeError):
     """A micro-batch cannot be written so that each record stands there once. Says why and what to do."""

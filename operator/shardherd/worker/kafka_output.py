@@ -15,6 +15,7 @@ from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.security.environment import BOOTSTRAP, KafkaAccess
+from shardherd.transactions.outcomes import LONGEST_TRANSACTION
 from shardherd.worker.guarantees import OutputsError
 from shardherd.worker.output import MovedPositionError, ShardGrant, TransactionalOutput
 from shardherd.worker.records import Record, records_of
@@ -65,12 +66,18 @@ class KafkaOutput(TransactionalOutput):
                 f"output {about} is a KafkaOutput, which keeps positions of Kafka, and shard {shard} is of Kinesis: derive it"
                 " from Output, and connect to Kafka in its `open`"
             )
-        if not self.topic:
-            raise OutputsError(f"topic of {about} must be the name of a topic, and is empty")
-        if self.compression not in COMPRESSIONS:
+        if not isinstance(self.topic, str) or not self.topic:
+            said = "is empty" if self.topic == "" else f"is {self.topic!r}"
+            raise OutputsError(f"topic of {about} must be the name of a topic, and {said}")
+        if not isinstance(self.compression, str) or self.compression not in COMPRESSIONS:
             raise OutputsError(f"compression of {about} must be one of {', '.join(COMPRESSIONS)}, not {self.compression!r}")
         if no_number(self.transaction_timeout, 0) or not self.transaction_timeout:
             raise OutputsError(f"transaction_timeout of {about} must be above 0 seconds, not {self.transaction_timeout!r}")
+        if self.transaction_timeout > LONGEST_TRANSACTION:
+            raise OutputsError(
+                f"transaction_timeout of {about} must be {LONGEST_TRANSACTION:.0f} seconds or less, not"
+                f" {self.transaction_timeout!r}"
+            )
         self._kafka = connection(*self._access(), STEP_TIMEOUT)
         check_topic(self._kafka, self.topic, [shard])
 

@@ -81,3 +81,18 @@ def test_a_transaction_that_could_not_be_ended_in_time_is_refused_before_anythin
     output: KafkaOutput = type("Events", (KafkaOutput,), {"topic": "events", "transaction_timeout": seconds})()
     with pytest.raises(OutputsError, match=f"transaction_timeout of Events must be above 0 seconds, not {seconds!r}"):
         output.open(SHARD)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"topic": ""}, "topic of Events must be the name of a topic, and is empty"),
+        ({"topic": 5}, "topic of Events must be the name of a topic, and is 5"),
+        ({"compression": ["gzip"]}, r"compression of Events must be one of none, .*, not \['gzip'\]"),
+        ({"transaction_timeout": 1e10}, "transaction_timeout of Events must be 2147483 seconds or less, not 10000000000.0"),
+    ],
+)
+def test_what_an_output_cannot_be_is_named_before_anything_is_asked(attributes: dict[str, object], says: str) -> None:
+    output: KafkaOutput = type("Events", (KafkaOutput,), {"topic": "events"} | attributes)()
+    with pytest.raises(OutputsError, match=says):
+        output.open(SHARD)

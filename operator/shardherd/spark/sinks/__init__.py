@@ -58,12 +58,13 @@ def delta(
     """
     from shardherd.spark.sinks.delta_table import DeltaSink
 
+    _check_text("table", table, "the path or the URI of a Delta table")
     return DeltaSink(
         table,
-        partition_by=tuple(partition_by),
-        leave_out=tuple(leave_out),
+        partition_by=_columns("partition_by", partition_by),
+        leave_out=_columns("leave_out", leave_out),
         name=name,
-        storage_options=dict(storage_options or {}),
+        storage_options=_texts("storage_options", storage_options),
         accept_gaps=accept_gaps,
         cell=cell,
     )
@@ -109,17 +110,22 @@ def kafka(
     above the sink's position, which is an error otherwise. What reads Kinesis has no such positions, and is refused. Raises
     SinkError, KafkaSettingError.
     """
+    from shardherd.consumer.settings_given import no_number
     from shardherd.source.encoding.record_encoding import COMPRESSIONS
     from shardherd.spark.sinks.kafka_topic import KafkaSink
-    from shardherd.transactions.outcomes import SinkError
+    from shardherd.transactions.outcomes import LONGEST_TRANSACTION, SinkError
 
-    if compression not in COMPRESSIONS:
+    _check_text("topic", topic, "the name of a topic")
+    if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SinkError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
-    if not transaction_timeout > 0:
-        raise SinkError(f"transaction_timeout must be a number of seconds above 0, not {transaction_timeout!r}")
+    if no_number(transaction_timeout, 0) or not 0 < transaction_timeout <= LONGEST_TRANSACTION:
+        raise SinkError(
+            f"transaction_timeout must be a number of seconds above 0, up to {LONGEST_TRANSACTION:.0f}, not"
+            f" {transaction_timeout!r}"
+        )
     return KafkaSink(
         topic,
-        _access(dict(options or {})),
+        _access(_texts("options", options)),
         name=name,
         group_id=group_id,
         compression=compression,
@@ -193,12 +199,48 @@ def postgresql(
     """
     from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
 
+    _check_text("table", table, "the name of a table")
     return PostgreSQLSink(
         conninfo,
         table,
-        leave_out=tuple(leave_out),
+        leave_out=_columns("leave_out", leave_out),
         name=name,
         positions=positions,
         accept_gaps=accept_gaps,
         cell=cell,
     )
+
+
+def _check_text(argument: str, given: object, what: str) -> None:
+    """Raises SinkError for what is no text, or an empty one."""
+    from shardherd.transactions.outcomes import SinkError
+
+    if not isinstance(given, str) or not given:
+        raise SinkError(f"{argument} must be {what}, not {given!r}")
+
+
+def _columns(argument: str, given: object) -> tuple[str, ...]:
+    """The names of columns. Raises SinkError: a text is a sequence, too, of its characters."""
+    from shardherd.transactions.outcomes import SinkError
+
+    if isinstance(given, str):
+        raise SinkError(f"{argument} must be a list of names, not the text {given!r}: write {argument}=[{given!r}]")
+    if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+        raise SinkError(f"{argument} must be a list of names of columns, not {given!r}")
+    if twice := [name for name in given if given.count(name) > 1]:
+        raise SinkError(f"{argument} names the column {twice[0]!r} twice: name it once")
+    return tuple(given)
+
+
+def _texts(argument: str, given: object) -> dict[str, str]:
+    """Settings, whose values may be secrets. Raises SinkError."""
+    from shardherd.transactions.outcomes import SinkError
+
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise SinkError(f"{argument} must be a mapping of texts, as in {{'name': 'value'}}, not {type(given).__name__}")
+    for name, text in given.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise SinkError(f"{argument} must be texts, and {name!r} has a value of type {type(text).__name__}: write a text")
+    return dict(given)
