@@ -21,12 +21,17 @@ from pyarrow.fs import PyFileSystem
 from shardherd.spark.running_batch import BatchRange
 from shardherd.spark.sinks.positions import Pending
 from shardherd.spark.sinks.rows import Rows
+from shardherd.transactions.outcomes import SinkError
 
 BUFFERED = 64 * 1024 * 1024
 """Bytes of rows that a task keeps before they become row groups: small groups are slow to read."""
 
 LONGEST_BOUND = 32
 """Characters of a text that may be a bound in the statistics."""
+
+EPOCH = datetime.date(1970, 1, 1).toordinal()
+FIRST_DAY, LAST_DAY = datetime.date.min.toordinal() - EPOCH, datetime.date.max.toordinal() - EPOCH
+"""The days that a value of a partition may be, as Arrow counts them."""
 
 _FIELDS: dict[str, pa.DataType] = {"path": pa.string(), "size": pa.int64(), "partition": pa.string(), "stats": pa.string()}
 FILES = pa.schema(_FIELDS)
@@ -127,7 +132,7 @@ def _by_partition(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[t
     texts: list[list[str | None]] = []
     for column in columns:
         values = batch.column(column).dictionary_encode(null_encoding="encode")
-        texts.append([None if value is None else _text(value) for value in values.dictionary.to_pylist()])
+        texts.append([None if value is None else _text(value) for value in _values(column, values.dictionary)])
         codes = codes * len(texts[-1]) + values.indices.to_numpy()
     for code in np.unique(codes):
         found: list[str | None] = []
@@ -136,6 +141,20 @@ def _by_partition(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[t
             left, index = divmod(left, len(names))
             found.append(names[index])
         yield tuple(reversed(found)), batch.filter(pa.array(codes == code))
+
+
+def _values(column: str, found: pa.Array[Any]) -> list[Any]:
+    """The values as Python has them. Raises SinkError for a day that neither it nor readers of Delta's log have."""
+    try:
+        return found.to_pylist()
+    except (OverflowError, ValueError) as error:
+        days = found.cast(pa.int32()).to_pylist()
+        strange = next(day for day in days if day is not None and not FIRST_DAY <= day <= LAST_DAY)
+        said = pa.scalar(strange, pa.int32()).cast(pa.date32()).cast(pa.string()).as_py()
+        raise SinkError(
+            f"a row has the day {said} in the column {column!r}, by which the Delta table is partitioned: its log has days of"
+            " the years 1 to 9999 only; make such a day null, or another, before it is written"
+        ) from error
 
 
 def _text(value: str | int | bool | datetime.date) -> str | None:
