@@ -144,16 +144,18 @@ def _by_partition(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[t
 
 
 def _values(column: str, found: pa.Array[Any]) -> list[Any]:
-    """The values as Python has them. Raises SinkError for a day that neither it nor readers of Delta's log have."""
+    """The values as Python has them. Raises SinkError for what Delta's log cannot have: some days, and texts of other bytes."""
     try:
         return found.to_pylist()
     except (OverflowError, ValueError) as error:
-        days = found.cast(pa.int32()).to_pylist()
-        strange = next(day for day in days if day is not None and not FIRST_DAY <= day <= LAST_DAY)
-        said = pa.scalar(strange, pa.int32()).cast(pa.date32()).cast(pa.string()).as_py()
+        has, remedy = "a text that is not UTF-8", "none such: mend it before it is written, by make_valid_utf8"
+        if pa.types.is_date(found.type):
+            days = found.cast(pa.int32()).to_pylist()
+            strange = next(day for day in days if day is not None and not FIRST_DAY <= day <= LAST_DAY)
+            said = pa.scalar(strange, pa.int32()).cast(pa.date32()).cast(pa.string()).as_py()
+            has, remedy = f"the day {said}", "the years 1 to 9999 only: make it null, or another day, before it is written"
         raise SinkError(
-            f"a row has the day {said} in the column {column!r}, by which the Delta table is partitioned: its log has days of"
-            " the years 1 to 9999 only; make such a day null, or another, before it is written"
+            f"a row has {has} in the column {column!r}, by which the Delta table is partitioned: its log has {remedy}"
         ) from error
 
 

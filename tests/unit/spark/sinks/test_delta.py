@@ -457,17 +457,25 @@ def test_a_partitioned_table_has_files_for_each_combination_of_values(tmp_path: 
     assert set(chosen.column("offset").to_pylist()) == {6, 9}
 
 
-@pytest.mark.parametrize(("day", "said"), [(2_932_897, "10000-01-01"), (-719_163, "0000-12-31"), (-1_000_000, "-0768-02-04")])
-def test_a_day_that_no_value_of_a_partition_can_be_is_named_with_its_column(tmp_path: Path, day: int, said: str) -> None:
-    schema, ranges = StructType([*SCHEMA.fields, StructField("day", DateType())]), {A: (0, 3, 1)}
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        (DateType(), pa.array([0, None, 2_932_897], pa.int32()).cast(pa.date32()), "the day 10000-01-01"),
+        (DateType(), pa.array([0, None, -719_163], pa.int32()).cast(pa.date32()), "the day 0000-12-31"),
+        (StringType(), pa.array([b"a", None, b"\xff\xfe"]).cast(pa.string(), safe=False), "a text that is not UTF-8"),
+    ],
+)
+def test_what_no_value_of_a_partition_can_be_is_named_with_its_column(
+    tmp_path: Path, kind: Any, values: pa.Array[Any], said: str
+) -> None:
+    schema, ranges = StructType([*SCHEMA.fields, StructField("day", kind)]), {A: (0, 3, 1)}
 
     def writer(job: FileJob) -> Iterable[Sequence[Any]]:
         (batch,) = records(ranges)
-        days = pa.array([0, None, day], pa.int32()).cast(pa.date32())
-        (answer,) = write_files([batch.append_column("day", days)], job)
+        (answer,) = write_files([batch.append_column("day", values)], job)
         return [tuple(row.values()) for row in answer.to_pylist()]
 
-    with pytest.raises(SinkError, match=f"a row has the day {said} in the column 'day', by which the Delta table is partit"):
+    with pytest.raises(SinkError, match=f"a row has {said} in the column 'day', by which the Delta table is partitioned: its"):
         sink(tmp_path, partition_by=["day"]).write_by(writer, schema, of(ranges))
     assert rows(tmp_path) == Counter()
 
