@@ -139,5 +139,24 @@ def _readable(values: pa.Array[Any]) -> pa.Array[Any]:
     if pa.types.is_decimal(kind):
         return pc.cast(values, pa.string())
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return values.cast(pa.timestamp(kind.unit, "UTC"))
+        values = values.cast(pa.timestamp(kind.unit, "UTC"))
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _with_eras(values)
     return values
+
+
+def _with_eras(times: pa.Array[Any]) -> pa.Array[Any]:
+    """Times and days as PostgreSQL reads them: for Arrow the year before 1 is 0, and for it that is 1 BC.
+
+    East of Greenwich the first second of the year 1, which some programs have for none, is before it in UTC.
+    """
+    least = pc.min(times)
+    if not least.is_valid or pc.year(least).as_py() > 0:
+        return times
+    return pa.array([None if each is None else _with_era(each) for each in times.cast(pa.string()).to_pylist()], pa.string())
+
+
+def _with_era(text: str) -> str:
+    year, minus, rest = text.lstrip("-").partition("-")
+    before = int(year) if text.startswith("-") else -int(year)
+    return f"{before + 1:04}{minus}{rest} BC" if before >= 0 else text

@@ -1,0 +1,40 @@
+"""What PostgreSQL is sent by COPY: times and days before the year 1, which it knows by their era."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shardherd.spark.sinks.postgresql_rows import csv_of
+
+FIRST_SECOND = -62_135_596_800_000_000
+"""Microseconds from 0001-01-01 00:00:00 to 1970."""
+
+FIRST_DAY = -719_162
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [
+        (
+            pa.array([FIRST_SECOND, None, 0]).cast(pa.timestamp("us")),
+            ["0001-01-01 00:00:00.000000", "", "1970-01-01 00:00:00.000000"],
+        ),
+        (pa.array([FIRST_SECOND - 1, None]).cast(pa.timestamp("us")), ["0001-12-31 23:59:59.999999 BC", ""]),
+        (
+            pa.array([FIRST_SECOND - 3_208_000_000, 0]).cast(pa.timestamp("us", "Europe/Berlin")),
+            ["0001-12-31 23:06:32.000000Z BC", "1970-01-01 00:00:00.000000Z"],
+        ),
+        (pa.array([FIRST_DAY, None], pa.int32()).cast(pa.date32()), ["0001-01-01", ""]),
+        (
+            pa.array([FIRST_DAY - 1, -1_000_000, 0], pa.int32()).cast(pa.date32()),
+            ["0001-12-31 BC", "0769-02-04 BC", "1970-01-01"],
+        ),
+        (pa.array([None, None], pa.date32()), ["", ""]),
+    ],
+)
+def test_times_and_days_before_the_year_1_have_their_era(values: pa.Array[Any], written: list[str]) -> None:
+    found = csv_of(pa.record_batch({"at": values}), ("at",)).decode().splitlines()
+    assert [line.strip('"') for line in found] == written
