@@ -166,8 +166,22 @@ def _check(stood: Stored | None, grant: ShardGrant) -> None:
         )
 
 
+_BYTES = bytes | bytearray | memoryview | None
+
+
 def _table(records: Sequence[Record], shard: ShardId) -> Any:
+    """The records as columns. Raises TypeError for one that a program has made of what is no bytes."""
     import pyarrow as pa
 
-    made = records_of(shard, records, records[0].offset, records[-1].offset + 1).table
+    try:
+        made = records_of(shard, records, records[0].offset, records[-1].offset + 1).table
+    except TypeError as error:
+        for each in records:
+            for what, given in (("key", each.key), ("value", each.value)):
+                if not isinstance(given, _BYTES):
+                    raise TypeError(
+                        f"{each.name} has a {what} of type {type(given).__name__}, and Kafka takes bytes: encode it where it"
+                        " is made"
+                    ) from error
+        raise
     return pa.Table.from_batches([made.select(["key", "value", "timestamp", "headers"])])

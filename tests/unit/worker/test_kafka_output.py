@@ -96,3 +96,19 @@ def test_what_an_output_cannot_be_is_named_before_anything_is_asked(attributes: 
     output: KafkaOutput = type("Events", (KafkaOutput,), {"topic": "events"} | attributes)()
     with pytest.raises(OutputsError, match=says):
         output.open(SHARD)
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (Record(7, None, '{"a": 1}', 0, ()), "record 7 has a value of type str, and Kafka takes bytes: encode it where it is"),  # type: ignore[arg-type]
+        (Record(7, 5, b"a", 0, ()), "record 7 has a key of type int, and Kafka takes bytes"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_record_that_was_made_of_no_bytes_is_named(record: Record, says: str) -> None:
+    kafka = PlayedTransactions()
+    output = output_of(kafka)
+    assert output.position(grant(1, 7, "id-1")) == 7
+    with pytest.raises(TypeError, match=says):
+        output.write_once([record], grant(1, 7, "id-1"), 7, 8)
+    assert output.position(grant(1, 7, "id-1")) == 7
