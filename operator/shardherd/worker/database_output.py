@@ -6,6 +6,8 @@ A user derives from it; `sending` calls it. It decides whether what another writ
 from __future__ import annotations
 
 import contextlib
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,11 @@ from shardherd.worker.guarantees import OutputsError
 from shardherd.worker.output import MovedPositionError, ShardGrant, TransactionalOutput
 from shardherd.worker.records import Record
 from shardherd.worker.unfinished import check_done
+
+_LOCK = threading.Lock()
+
+_CONNECTED: weakref.WeakValueDictionary[int, DatabaseOutput] = weakref.WeakValueDictionary()
+"""The outputs of this process that have connected, by their id."""
 
 
 class DatabaseOutput(TransactionalOutput):
@@ -28,8 +35,8 @@ class DatabaseOutput(TransactionalOutput):
     placeholder: str = "%s"
 
     def connect(self) -> Any:
-        """A connection of the DB-API, which begins transactions by itself: not in autocommit. It is used by one thread at a
-        time, not always the same."""
+        """A connection of the DB-API, which begins transactions by itself: not in autocommit, and a new one in each call.
+        It is used by one thread at a time, not always the same."""
         raise NotImplementedError
 
     def insert(self, cursor: Any, records: Sequence[Record]) -> Any:
@@ -108,8 +115,8 @@ class DatabaseOutput(TransactionalOutput):
     def _run(self, cursor: Any, statement: str, *parameters: Any) -> None:
         cursor.execute(statement.replace("?", self.placeholder), parameters)
 
-    def _connected(self) -> Any:
-        """A new connection. Raises OutputsError for one on which rows and position would not change together."""
+    def _connected(self) -> None:
+        """Make a new connection. Raises OutputsError for one on which rows and position would not change together."""
         connection = self.connect()
         if _commits_each_statement(connection):
             connection.close()
@@ -117,13 +124,20 @@ class DatabaseOutput(TransactionalOutput):
                 f"connect of {type(self).__name__} returned a connection in autocommit, in which the position moves though the"
                 " rows fail: switch that off, in most modules by autocommit=False"
             )
-        return connection
+        with _LOCK:
+            if connection is not None and any(each._connection is connection for each in _CONNECTED.values()):
+                raise OutputsError(
+                    f"connect of {type(self).__name__} returned a connection that the output of another shard has, so that"
+                    " each would commit what the other has begun: make a new one in each call"
+                )
+            _CONNECTED[id(self)] = self
+            self._connection = connection
 
     @contextlib.contextmanager
     def _transaction(self) -> Any:
         """A cursor in a transaction that is committed at the end. After an error the connection is another one."""
         if self._connection is None:
-            self._connection = self._connected()
+            self._connected()
         connection = self._connection
         try:
             cursor = connection.cursor()

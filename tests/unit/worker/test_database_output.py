@@ -14,7 +14,7 @@ from shardherd.core.model.nouns import Offset
 from shardherd.testing.group import PlayedGroup
 from shardherd.worker import DatabaseOutput, Outputs, OutputsError, Record, ShardGrant
 from shardherd.worker.output import MovedPositionError
-from tests.unit.worker.scene import A, Logs
+from tests.unit.worker.scene import A, B, Logs
 from tests.unit.worker.test_worker import running, worker_of
 
 GRANT = ShardGrant("group-uid", A, 3)
@@ -204,6 +204,26 @@ def test_a_connection_to_sqlite_that_commits_each_statement_is_refused(tmp_path:
 
     with pytest.raises(OutputsError, match="connect of Commits returned a connection in autocommit"):
         Commits().open(A)
+
+
+def test_a_connection_that_another_output_has_is_refused_until_that_is_closed(tmp_path: Path) -> None:
+    rows_class = database(tmp_path / "db")
+    connections: list[sqlite3.Connection] = [rows_class().connect()]
+
+    class Shares(rows_class):  # type: ignore[misc, valid-type]
+        def connect(self) -> sqlite3.Connection:
+            return connections[-1]
+
+    first, second = Shares(), Shares()
+    first.open(A)
+    with pytest.raises(OutputsError, match="connect of Shares returned a connection that the output of another shard has"):
+        second.open(B)
+    first.write_once(records(0), GRANT, None, 1)
+    assert (first.position(GRANT), rows(tmp_path / "db")) == (1, [0]), "it is not closed for who has it"
+    first.close()
+    connections.append(rows_class().connect())
+    second.open(B)
+    assert second.position(GRANT) == 1
 
 
 def test_a_worker_writes_each_record_once_though_its_batches_fail(tmp_path: Path) -> None:
