@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.cli.operator_process import FAILED, operate
+from shardherd.cli.standard_output import told
 from shardherd.inspect import COMMANDS
 from shardherd.settings import SettingsError, can_be_called, load
 
@@ -29,6 +30,10 @@ COMPLETING = "_SHARDHERD_COMPLETE"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (by default the process's) name; returns the exit code."""
+    return told(lambda: _main(arguments), FAILED)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     program = "kubectl shardherd" if Path(sys.argv[0]).name == "kubectl-shardherd" else "shardherd"
     if COMPLETING in os.environ or next(iter(sys.argv[1:] if arguments is None else arguments), "") in COMMANDS:
         return _inspect(lambda commands: commands.run(arguments, program))
@@ -126,7 +131,7 @@ def _seconds(text: str) -> float:
 
 def complete() -> int:
     """What kubectl asks a plugin of the name `kubectl_complete-shardherd`: what may stand in the place of the last word."""
-    return _inspect(lambda commands: commands.complete(sys.argv[1:]))
+    return told(lambda: _inspect(lambda commands: commands.complete(sys.argv[1:])), FAILED)
 
 
 def _inspect(work: Callable[[Any], int]) -> int:

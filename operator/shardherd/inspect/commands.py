@@ -476,7 +476,8 @@ def render(
     if output is Shape.JSON:
         printing.show(whole, Output.JSON, printing.console())
     else:
-        printing.console().out(printing.yaml_of(*made).rstrip("\n"), highlight=False)
+        to = printing.console()
+        to.out(printing.yaml_of(*made, encoding=to.encoding).rstrip("\n"), highlight=False)
 
 
 class Shell(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
 
 import yaml
@@ -54,18 +55,19 @@ def show(answer: Answer, output: Output, to: Console) -> None:
     if output is Output.JSON:
         to.out(json.dumps(exact(answer.data), indent=2), highlight=False)
     elif output is Output.YAML:
-        to.out(yaml_of(answer.data).rstrip("\n"), highlight=False)
+        to.out(yaml_of(answer.data, encoding=to.encoding).rstrip("\n"), highlight=False)
     else:
         to.print(styled(answer.text(wide=output is Output.WIDE)), soft_wrap=True)
 
 
 def stream(value: object, output: Output) -> None:
     """Write one of many values as it comes: JSON as one line each, YAML as one document each."""
-    print(json.dumps(exact(value)) if output is Output.JSON else f"---\n{yaml_of(value)}".rstrip("\n"), flush=True)
+    yaml_text = f"---\n{yaml_of(value, encoding=sys.stdout.encoding)}".rstrip("\n")
+    print(json.dumps(exact(value)) if output is Output.JSON else yaml_text, flush=True)
 
 
-def yaml_of(*documents: object) -> str:
-    """YAML of these documents."""
+def yaml_of(*documents: object, encoding: str = "utf-8") -> str:
+    """YAML of these documents, for an output of this encoding: what that may not have is escaped."""
     # Through JSON: enumerations and the like are plain texts there.
     plain = [json.loads(json.dumps(exact(each))) for each in documents]
-    return yaml.safe_dump_all(plain, sort_keys=False, width=128, allow_unicode=True)
+    return yaml.safe_dump_all(plain, sort_keys=False, width=128, allow_unicode=encoding.lower().startswith("utf"))
