@@ -1,7 +1,7 @@
 """What the controller would create for a manifest: the answer of `render`. Pure, but for reading the file.
 
 The manifest is judged as the API server does, planned by the controller's own plan, and rendered by its own manifests; so it is
-what would come to be, but for what the operator's flags are: they are options here.
+what would come to be, but for what the operator's flags are: they are options here. Pods are judged as on one machine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shardherd.adapters.local.pod_specs import wrong
 from shardherd.controller.declared import InvalidGroupError, declared
 from shardherd.controller.manifests import Manifests
 from shardherd.core.model.nouns import GroupView, ShardId, ShardState, ShardView
@@ -42,7 +43,10 @@ def _objects(document: Mapping[str, Any], shards: int, manifests: Manifests, nam
     view = GroupView(0, 0, _shards(shards), (), source_reachable=True, discovered=True)
     planned = plan(Observation(declared(resource), now=0.0, wall=0.0, view=view))
     replicas = next((action.replicas for action in planned.actions if isinstance(action, ApplyStatefulSet)), 0)
-    return [manifests.service(resource), manifests.budget(resource), manifests.stateful_set(resource, replicas)]
+    made = manifests.stateful_set(resource, replicas)
+    if said := wrong(made["spec"]["template"]["spec"]):
+        raise InspectError(f'StatefulSet "{made["metadata"]["name"]}" is invalid: {said}')
+    return [manifests.service(resource), manifests.budget(resource), made]
 
 
 def _shards(number: int) -> tuple[ShardView, ...]:

@@ -47,3 +47,13 @@ def test_what_the_api_server_would_refuse_is_refused_in_its_words(tmp_path: Path
         rendered(tmp_path, {"kind": "Secret"})
     with pytest.raises(InspectError, match=r"cannot be read: No such file"):
         render(tmp_path / "none.yaml", 1, URL, "shardherd")
+
+
+def test_a_pod_that_the_api_server_would_refuse_is_refused_as_on_one_machine(tmp_path: Path) -> None:
+    containers = [{"name": "driver", "workingDir": 5}]
+    with pytest.raises(InspectError) as refused:
+        rendered(tmp_path, group(application={"driver": {"template": {"spec": {"containers": containers}}}}))
+    assert str(refused.value) == (
+        'StatefulSet "clicks" is invalid: spec.template.spec.containers[0].workingDir: Invalid value:'
+        " expected `str | null`, got `int`"
+    )
