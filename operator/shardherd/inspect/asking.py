@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardherd.adapters.kafka.connector import KafkaConnector
@@ -84,7 +85,7 @@ async def _one(connector: KafkaConnector, resource: Mapping[str, Any]) -> Asked:
 def run(options: Namespace) -> int:
     """`shardherd brokers`: ask, print, and say whether anything is bad."""
     try:
-        api, usual = connect(None, None)
+        api, usual = connect(options.kubeconfig, options.context)
         cluster = Cluster(api, options.namespace or usual)
         groups = [cluster.resource(options.group)] if options.group else cluster.groups()
     except InspectError as error:
@@ -100,4 +101,8 @@ def add_to(commands: Any) -> None:
     added = commands.add_parser("brokers", help="ask the brokers of groups, from here, how their topics are set")
     added.add_argument("group", nargs="?", help="one group (default: all of the namespace)")
     added.add_argument("-n", "--namespace", help="of the groups (default: the context's, or the pod's)")
+    added.add_argument(
+        "--kubeconfig", type=Path, help="file (default: KUBECONFIG, then ~/.kube/config, then the pod's account)"
+    )
+    added.add_argument("--context", help="of the kubeconfig (default: the current one)")
     added.add_argument("-o", "--output", choices=("text", "json"), default="text")

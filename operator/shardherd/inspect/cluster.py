@@ -271,10 +271,11 @@ class _MissingError(Exception):
     """There is no such object."""
 
 
-def connect(kubeconfig: Path | None, context: str | None) -> tuple[KubernetesApi, str]:
+def connect(kubeconfig: Path | None, context: str | None, *, local: bool = False) -> tuple[KubernetesApi, str]:
     """The API server of a kubeconfig's context, by default the current one, and that context's namespace.
 
-    Raises InspectError. In a pod without a kubeconfig it is the pod's own account.
+    Raises InspectError. In a pod without a kubeconfig it is the pod's own account. `local`: whoever asks could have this
+    machine's groups instead.
     """
     loader: Any = config  # the client has no types
     file = None if kubeconfig is None else str(kubeconfig)
@@ -298,9 +299,11 @@ def connect(kubeconfig: Path | None, context: str | None) -> tuple[KubernetesApi
             with suppress(config.ConfigException):
                 loader.load_incluster_config(client_configuration=configuration)
                 return KubernetesApi(configuration), _own_namespace()
+        missing = kubeconfig is not None and not kubeconfig.exists()
+        why = f"there is no kubeconfig {kubeconfig}" if missing else str(error).rstrip(".")
         raise InspectError(
-            f"no cluster: {error}; name a kubeconfig by --kubeconfig or KUBECONFIG, and its context by --context, or look at"
-            " this machine's groups by --local"
+            f"no cluster: {why}; name a kubeconfig by --kubeconfig or KUBECONFIG, and its context by --context"
+            + (", or look at this machine's groups by --local" if local else "")
         ) from error
     return KubernetesApi(configuration), namespace
 

@@ -102,7 +102,7 @@ class Where:
         """The cluster. Raises InspectError."""
         if self.local:
             raise InspectError("--local has no meaning here: this command is about a cluster", 2)
-        api, usual = connect(self.kubeconfig, self.context)
+        api, usual = connect(self.kubeconfig, self.context, local=True)
         return Cluster(api, None if self.every else self.namespace or usual, self._coordinator())
 
     def _coordinator(self) -> Coordinator | None:
@@ -414,7 +414,7 @@ def page(
     if where.local:
         _say(_address(browsing.local_address(where.state)), where)
         return
-    api, _ = connect(where.kubeconfig, where.context)
+    api, _ = connect(where.kubeconfig, where.context, local=True)
     with browsing.served(browsing.Through(api, operators, release, page_port), port) as address:
         _say(_address(address, " (Ctrl-C ends it)"), where)
         sys.stdout.flush()

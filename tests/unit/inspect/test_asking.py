@@ -28,7 +28,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> PlayedApi:
     api.put(observed(spec={"source": {"kafka": {"isolationLevel": "ReadCommitted"}}}))
     group = api.objects[f"{GROUPS}/clicks"]
     api.objects[f"{GROUPS}/clicks"] = admitted(group) | {"metadata": group["metadata"], "status": group["status"]}
-    monkeypatch.setattr(commands, "connect", lambda _kubeconfig, _context: (api, "shop"))
+    monkeypatch.setattr(commands, "connect", lambda _kubeconfig, _context, **_: (api, "shop"))
     monkeypatch.setattr(asking, "connect", lambda _kubeconfig, _context: (api, "shop"))
     return api
 

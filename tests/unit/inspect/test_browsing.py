@@ -89,7 +89,7 @@ def test_the_command_says_the_address_and_ends_by_ctrl_c(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api = Api()
-    monkeypatch.setattr(commands, "connect", lambda _kubeconfig, _context: (api, "shop"))
+    monkeypatch.setattr(commands, "connect", lambda _kubeconfig, _context, **_: (api, "shop"))
     monkeypatch.setattr(browsing, "until_interrupted", lambda: None)
     assert main(["page", "--operator-namespace", "system", "--release", "herd"]) == 0
     out, err = capsys.readouterr()

@@ -36,7 +36,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> PlayedApi:
     """A cluster whose namespace `shop`, that of the kubeconfig's context, has one group."""
     api = PlayedApi()
     api.put(observed())
-    monkeypatch.setattr(commands, "connect", lambda _kubeconfig, _context: (api, "shop"))
+    monkeypatch.setattr(commands, "connect", lambda _kubeconfig, _context, **_: (api, "shop"))
     return api
 
 
@@ -156,10 +156,18 @@ def test_errors_name_what_why_and_the_remedy(api: PlayedApi, said: Any) -> None:
 
 
 def test_no_kubeconfig_is_no_cluster(said: Any, tmp_path: Path) -> None:
-    code, _, err = said("status", "--kubeconfig", str(tmp_path / "none"))
-    assert code == 1
-    assert err.startswith("shardherd: no cluster: Invalid kube-config file.")
-    assert err.endswith("or look at this machine's groups by --local\n")
+    none = tmp_path / "none"
+    problem = (
+        f"shardherd: no cluster: there is no kubeconfig {none}; name a kubeconfig by --kubeconfig or KUBECONFIG, and its"
+        " context by --context"
+    )
+    assert said("status", "--kubeconfig", str(none)) == (
+        1,
+        "",
+        f"{problem}, or look at this machine's groups by --local\n",
+    )
+    # It has the options that it names, and has no --local.
+    assert said("brokers", "--kubeconfig", str(none), "--context", "a") == (1, "", f"{problem}\n")
 
 
 def test_a_kubeconfigs_context_says_which_cluster_and_namespace(tmp_path: Path) -> None:
