@@ -138,7 +138,7 @@ def documents(file: Path) -> list[Json]:
     """The documents of a manifest file, as JSON, each with its metadata. Raises ManifestError."""
     try:
         # The loader is a safe one.
-        found = [each for each in yaml.load_all(file.read_text(), _Loader) if each is not None]
+        found = [each for each in yaml.load_all(file.read_text(encoding="utf-8"), _Loader) if each is not None]
         return [_document(file, each) for each in found]
     except OSError as error:
         raise ManifestError(f"{file} cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Commands whose standard output is a full disk, or a reader that has enough, or has few signs: as a shell starts them."""
+"""Commands where the disk is full, the reader has enough, or the locale has few signs: processes, as a shell starts them."""
 
 from __future__ import annotations
 
@@ -56,3 +56,10 @@ def test_yaml_means_the_same_in_an_output_that_does_not_have_all_its_signs(encod
     found = [each for each in yaml.safe_load_all(written.read_text(encoding)) if each["kind"] == "StatefulSet"]
     said = [container["command"][-1] for each in found for container in each["spec"]["template"]["spec"]["containers"]]
     assert (code, said) == ((0, ""), ["Größe → 数"])
+
+
+def test_a_manifest_is_read_as_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    manifest = tmp_path / "group.yaml"
+    manifest.write_text(yaml.safe_dump(group(application={"arguments": ["Größe"]}), allow_unicode=True), encoding="utf-8")
+    code = ended(("render", "-f", str(manifest)), subprocess.DEVNULL, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert code == (0, "")
