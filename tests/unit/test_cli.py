@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -119,6 +120,13 @@ def test_ping_refuses_what_it_cannot_call_or_wait_for(words: list[str], said: st
     with pytest.raises(SystemExit) as ended:
         main(["ping", *words])
     assert (ended.value.code, capsys.readouterr().err.splitlines()[-1]) == (2, f"shardherd ping: error: {said}")
+
+
+def test_ping_names_a_file_of_authorities_that_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url, none = "https://127.0.0.1:1", tmp_path / "ca.crt"
+    assert main(["ping", url, "--within", "0", "--ca-file", str(none)]) == FAILED
+    why = f"{none} has no authorities that can be read: No such file or directory"
+    assert capsys.readouterr().err == f"shardherd: no operator that leads answers at {url} within 0 s: {why}\n"
 
 
 def test_ping_ends_by_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

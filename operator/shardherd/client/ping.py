@@ -25,13 +25,7 @@ def ping(url: str, within: float, ca_file: Path | None = None) -> bool:
     """
     until = boot_time() + within
     while True:
-        try:
-            # Read at each attempt: the operator may have just made it.
-            context = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
-            with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=TIMEOUT, context=context) as response:
-                said = response.read().decode(errors="replace").strip()
-        except (OSError, HTTPException) as error:
-            said = str(error)
+        said = _answer(url, ca_file)
         if said == "ok":
             print(f"{url} answers and leads")
             return True
@@ -39,3 +33,18 @@ def ping(url: str, within: float, ca_file: Path | None = None) -> bool:
             print(f"shardherd: no operator that leads answers at {url} within {within:g} s: {said}", file=sys.stderr)
             return False
         time.sleep(INTERVAL)
+
+
+def _answer(url: str, ca_file: Path | None) -> str:
+    """What `url` says of itself, or why it does not."""
+    try:
+        # Read at each attempt: the operator may have just made it.
+        context = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+    except OSError as error:
+        return f"{ca_file} has no authorities that can be read: {error.strerror}"
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=TIMEOUT, context=context) as response:
+            said: bytes = response.read()
+            return said.decode(errors="replace").strip()
+    except (OSError, HTTPException) as error:
+        return str(error)
