@@ -203,7 +203,7 @@ def _say(answer: Answer, where: Where) -> None:
 @command("status")
 def status(
     where: Where,
-    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", autocompletion=_group_names)] = None,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", autocompletion=_group_names)] = None,
 ) -> None:
     there = where.open()
     _say(listing.groups(there.groups()) if group is None else listing.group(there.group(group)), where)
@@ -225,7 +225,7 @@ def lag(where: Where, group: GroupName) -> None:
 
 @command("explain")
 def explain(
-    where: Where, group: GroupName, about: Annotated[str | None, typer.Argument(metavar="[SHARD|CONSUMER]")] = None
+    where: Where, group: GroupName, about: Annotated[str | None, typer.Argument(metavar="SHARD|CONSUMER")] = None
 ) -> None:
     _say(explaining.explain(where.open().group(group), about), where)
 
@@ -347,7 +347,7 @@ def doctor(
 @command("top")
 def top(
     where: Where,
-    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", autocompletion=_group_names)] = None,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", autocompletion=_group_names)] = None,
     interval: Annotated[float, typer.Option(help="seconds between looks")] = 2.0,
     count: Annotated[int, typer.Option(min=0, help="so many looks (default: until Ctrl-C)")] = 0,
 ) -> None:

@@ -565,7 +565,7 @@ def test_the_plugin_calls_itself_as_it_is_called(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-shardherd", "status", "--help"])
     assert main() == 0
-    assert "Usage: kubectl shardherd status " in capsys.readouterr().out
+    assert "Usage: kubectl shardherd status [OPTIONS] [GROUP]\n" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-shardherd", "--help"])
     with pytest.raises(SystemExit):
         main()
