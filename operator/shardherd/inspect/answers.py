@@ -27,12 +27,12 @@ class Section:
 
     def text(self, *, wide: bool) -> list[str]:
         """Its lines. `none` stands in the place of a table without rows."""
-        found = [self.title] if self.title else []
+        found = [plain(self.title)] if self.title else []
         if self.heads and (self.rows or not self.none):
             kept = [at for at, head in enumerate(self.heads) if wide or head not in self.wide]
             found += table([self.heads[at] for at in kept], ([cell(row[at]) for at in kept] for row in self.rows))
         elif self.none:
-            found.append(self.none)
+            found.append(plain(self.none))
         return [*found, *(plain(line, keep="\n") for line in self.lines)]
 
 

@@ -62,8 +62,10 @@ def show(answer: Answer, output: Output, to: Console) -> None:
 
 def stream(value: object, output: Output) -> None:
     """Write one of many values as it comes: JSON as one line each, YAML as one document each."""
-    yaml_text = f"---\n{yaml_of(value, encoding=sys.stdout.encoding)}".rstrip("\n")
-    print(json.dumps(exact(value)) if output is Output.JSON else yaml_text, flush=True)
+    if output is Output.JSON:
+        print(json.dumps(exact(value)), flush=True)
+    else:
+        print(f"---\n{yaml_of(value, encoding=sys.stdout.encoding or 'utf-8')}".rstrip("\n"), flush=True)
 
 
 def yaml_of(*documents: object, encoding: str = "utf-8") -> str:

@@ -175,6 +175,12 @@ def test_a_group_whose_shards_are_not_known_says_why() -> None:
     )
 
 
+def test_a_terminal_obeys_no_message_that_stands_in_the_place_of_a_table() -> None:
+    odd = {"Ready": ("False", "Odd", "a\x1b]0;b\x07c\nd")}
+    for answer in (listing.shards, listing.positions):
+        assert answer(observed(stored=None, conditions=odd)).text() == "No shards are known yet. Ready: a ]0;b c d\n"
+
+
 def test_lag_is_the_groups_by_its_status_and_that_of_consumers_and_shards_by_the_coordinator() -> None:
     there = live(seen(0, "clicks-0", lag=50), seen(1, "clicks-0", lag=5), seen(2, "clicks-1"), seen(3, None, lag=7))
     assert listing.lag(observed(view=there)).text() == (
