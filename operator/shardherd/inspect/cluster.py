@@ -61,8 +61,9 @@ class Cluster:
         coordinator: Coordinator | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """Raises InspectError for a namespace that cannot be."""
         self.api = api
-        self._namespace = namespace
+        self._namespace = None if namespace is None else namespace_called(namespace)
         self._coordinator = coordinator
         self._now = now
 
@@ -112,7 +113,8 @@ class Cluster:
         self._write(f"/api/v1/namespaces/{namespace}/pods/{name}", patch, "patch pods")
 
     def examined(self, operators: str, release: str) -> Examined:
-        """What `doctor` judges; everything that cannot be read is None."""
+        """What `doctor` judges; everything that cannot be read is None. Raises InspectError."""
+        namespace_called(operators)
         refused: dict[str, str] = {}
 
         def read(what: str, path: str, **options: Any) -> Any:
@@ -269,6 +271,13 @@ class Cluster:
 
 class _MissingError(Exception):
     """There is no such object."""
+
+
+def namespace_called(name: str) -> str:
+    """This name, if a namespace can have it. Raises InspectError."""
+    if not is_group_name(name):
+        raise InspectError(f"{name!r} is no name of a namespace: lower-case letters, digits and '-'", 2)
+    return name
 
 
 def connect(kubeconfig: Path | None, context: str | None, *, local: bool = False) -> tuple[KubernetesApi, str]:

@@ -29,7 +29,7 @@ from shardherd.adapters.assignors import load_assignors
 from shardherd.core.model.times import rfc3339
 from shardherd.inspect import COMMANDS, bundle, changes, checks, explaining, listing, printing, rebalancing
 from shardherd.inspect.answers import Answer, Section, plain
-from shardherd.inspect.cluster import Cluster, connect
+from shardherd.inspect.cluster import Cluster, connect, namespace_called
 from shardherd.inspect.coordinator import Coordinator
 from shardherd.inspect.observed import ConflictError, InspectError, Json, Observed
 from shardherd.inspect.printing import Output
@@ -415,7 +415,7 @@ def page(
         _say(_address(browsing.local_address(where.state)), where)
         return
     api, _ = connect(where.kubeconfig, where.context, local=True)
-    with browsing.served(browsing.Through(api, operators, release, page_port), port) as address:
+    with browsing.served(browsing.Through(api, namespace_called(operators), release, page_port), port) as address:
         _say(_address(address, " (Ctrl-C ends it)"), where)
         sys.stdout.flush()
         browsing.until_interrupted()
@@ -468,7 +468,7 @@ def render(
     from shardherd.inspect.rendering import render as rendered
 
     try:
-        made = rendered(file, shards, url, audience, namespace)
+        made = rendered(file, shards, url, audience, namespace_called(namespace))
     except InspectError as error:
         print(f"shardherd: {error}", file=sys.stderr)
         raise typer.Exit(error.code) from None

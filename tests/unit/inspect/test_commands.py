@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -459,6 +459,26 @@ def test_a_name_that_cannot_be_one_gets_into_no_path(api: PlayedApi, said: Any) 
     assert said("status", "../pods/x") == (
         2, "", "shardherd: '../pods/x' is no name of a ConsumerGroup: lower-case letters, digits and '-'\n",
     )  # fmt: skip
+    assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "-n"),
+        ("status", "clicks", "-n"),
+        ("doctor", "--operator-namespace"),
+        ("page", "--operator-namespace"),
+        ("render", "-f", "group.yaml", "-n"),
+    ],
+    ids=" ".join,
+)
+def test_a_namespace_that_cannot_be_is_refused_before_anything_is_asked(
+    words: Sequence[str], api: PlayedApi, said: Any
+) -> None:
+    for name in ("A B", "../pods", "shop?a=b"):
+        refused = f"shardherd: {name!r} is no name of a namespace: lower-case letters, digits and '-'\n"
+        assert said(*words, name) == (2, "", refused)
     assert api.requests == []
 
 
