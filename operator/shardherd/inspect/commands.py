@@ -20,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol
-from urllib.parse import urlsplit
 
 import typer
 from rich.live import Live
@@ -33,6 +32,7 @@ from shardherd.inspect.cluster import Cluster, connect, namespace_called
 from shardherd.inspect.coordinator import Coordinator
 from shardherd.inspect.observed import ConflictError, InspectError, Json, Observed
 from shardherd.inspect.printing import Output
+from shardherd.settings import can_be_called
 
 EXIT: Mapping[int, str] = MappingProxyType(
     {
@@ -110,11 +110,7 @@ class Where:
             return None
         if self.token_file is None:
             raise InspectError("--api needs --token-file: `kubectl create token ACCOUNT --audience shardherd` makes a token", 2)
-        try:
-            named = urlsplit(self.api).scheme in ("http", "https") and bool(urlsplit(self.api).hostname)
-        except ValueError:
-            named = False
-        if not named:
+        if not can_be_called(self.api):
             raise InspectError(f"--api is {self.api!r}: write a URL such as https://localhost:8443", 2)
         return Coordinator(self.api, self.token_file, self.ca_file, self.api_name)
 
@@ -468,6 +464,8 @@ def render(
     from shardherd.inspect.rendering import render as rendered
 
     try:
+        if not can_be_called(url):
+            raise InspectError(f"--url is {url!r}: write a URL such as https://shardherd.shardherd-system.svc:8443", 2)
         made = rendered(file, shards, url, audience, namespace_called(namespace))
     except InspectError as error:
         print(f"shardherd: {error}", file=sys.stderr)

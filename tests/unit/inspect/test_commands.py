@@ -482,6 +482,14 @@ def test_a_namespace_that_cannot_be_is_refused_before_anything_is_asked(
     assert api.requests == []
 
 
+@pytest.mark.parametrize("url", ["shardherd:8443", "ftp://shardherd", "http://", "http://[::", "https://shardherd:99999"])
+def test_a_url_that_cannot_be_called_is_refused(url: str, api: PlayedApi, said: Any) -> None:
+    rendered = f"shardherd: --url is {url!r}: write a URL such as https://shardherd.shardherd-system.svc:8443\n"
+    assert said("render", "-f", "group.yaml", "--url", url) == (2, "", rendered)
+    asked = f"shardherd: --api is {url!r}: write a URL such as https://localhost:8443\n"
+    assert said("shards", "clicks", "--api", url, "--token-file", "token") == (2, "", asked)
+
+
 def test_a_terminal_obeys_nothing_that_an_application_wrote(api: PlayedApi, said: Any) -> None:
     said_by_a_pod = {
         "type": "Ready",
