@@ -304,6 +304,9 @@ def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
         ({"prometheus": {"serviceMonitor": {"interval": "often"}}}, "interval"),
         ({"prometheus": {"rules": {"lagSeconds": 0}}}, "lagSeconds"),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
+        ({"lease": None}, "missing property 'lease'"),
+        ({"rbac": {"confineDrivers": None}}, "at '/rbac': missing property 'confineDrivers'"),
+        ({"networkPolicy": {"enabled": True, "kafkaPorts": None}}, "at '/networkPolicy': missing property 'kafkaPorts'"),
         (
             {"rbac": {"clusterRoles": False}, "watchAllNamespaces": True},
             "name the namespaces to serve in watchNamespaces and set watchAllNamespaces=false",
@@ -401,3 +404,44 @@ def test_every_value_has_a_schema() -> None:
         )
 
     assert unknown(values, schema, "") == ["global"]
+
+
+NONE_MEANS_NONE = {
+    "watchNamespaceSelector",
+    "resources",
+    "podSecurityContext",
+    "securityContext",
+    "tls.certManager.issuerRef.group",
+    "tls.certManager.issuerRef.kind",
+    "prometheus.serviceMonitor",
+    "prometheus.podMonitor",
+    "prometheus.rules",
+    "dashboards",
+    "networkPolicy",
+    "networkPolicy.metricsFrom",
+}
+"""Values with a default of which null makes nothing: no selector, no limits, nothing that is off by default anyway."""
+
+
+def test_no_default_can_be_taken_away_by_null_without_a_word() -> None:
+    schema = json.loads((ROOT / "charts" / "shardherd" / "values.schema.json").read_text())
+    values = yaml.safe_load((ROOT / "charts" / "shardherd" / "values.yaml").read_text())
+
+    def lacking(value: Json, of: Json, path: str) -> list[str]:
+        if of.get("additionalProperties") is not False:
+            return []
+        given = [(f"{path}{name}", name, item) for name, item in value.items() if item]
+        wrong = [place for place, name, _ in given if place not in NONE_MEANS_NONE and name not in of.get("required", ())]
+        below = ((place, name, item) for place, name, item in given if isinstance(item, dict))
+        return wrong + list(
+            itertools.chain.from_iterable(lacking(item, of["properties"][name], f"{place}.") for place, name, item in below)
+        )
+
+    assert lacking(values, schema, "") == []
+
+
+@pytest.mark.parametrize(
+    "values", [{"watchNamespaces": None}, {"nodeSelector": None, "prometheus": {"rules": None}, "networkPolicy": None}]
+)
+def test_null_in_the_place_of_what_is_empty_or_off_by_default_changes_nothing(chart: Chart, values: Json) -> None:
+    assert chart.text(values) == chart.text()

@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Where applications have their accounts, as a YAML list: not beside the operator, unless that is asked for. */}}
 {{- define "shardherd.applicationNamespaces" -}}
-{{- toYaml (.Values.applicationNamespaces | default (without .Values.watchNamespaces .Release.Namespace)) -}}
+{{- toYaml (.Values.applicationNamespaces | default (without (.Values.watchNamespaces | default list) .Release.Namespace)) -}}
 {{- end -}}
 
 {{/* By which labels namespaces are chosen, as a label selector; empty if they are not. */}}
