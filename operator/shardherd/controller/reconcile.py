@@ -95,6 +95,11 @@ class _Group:
         self.rejections, self.status, self.status_at = {}, None, float("-inf")
 
 
+def _alone(value: float | None) -> Mapping[str, float]:
+    """The only series of a metric that has no label besides those of the group; none while its value is not known."""
+    return {} if value is None else {"": value}
+
+
 class Controller:
     """Keeps the cluster as the groups declare it. All methods are called in one event loop."""
 
@@ -224,7 +229,7 @@ class Controller:
         try:
             observation = self._observe(group, group.objects)
         except InvalidGroupError as error:
-            await self._refuse(group, group.objects.group, str(error))
+            await self._refuse(key, group, group.objects.group, str(error))
             return True
         planned = plan(observation)
         group.planned_at = self._clock.now()
@@ -254,10 +259,11 @@ class Controller:
         if reports:
             await self._applier.apply(reports, objects, group.deaths, {}, self._clock.now())
 
-    async def _refuse(self, group: _Group, resource: Mapping[str, Any], error: str) -> None:
+    async def _refuse(self, key: Key, group: _Group, resource: Mapping[str, Any], error: str) -> None:
         """The resource cannot be read: say so where its user looks, once."""
         previous = group.status if group.status is not None else resource.get("status", {})
         status = unreadable(previous, int(resource["metadata"].get("generation", 0)), error, self._clock.wall())
+        self._show(key, status)
         if status == previous or group.identity is None:
             return
         logger.warning("%s", error, extra=fields(group=group.identity))
@@ -321,27 +327,18 @@ class Controller:
 
     def _show(self, key: Key, status: Mapping[str, Any]) -> None:
         """The status as metrics. A new leader shows it too, although it finds it written."""
-        for kind, field_ in _REPLICAS.items():
-            value = status.get(field_)
-            if isinstance(value, int):
-                self._metrics.replicas.set(key, value, kind)
-        for condition in status["conditions"]:
-            self._metrics.conditions.set(key, condition["status"] == "True", condition["type"])
+        known = {kind: status.get(field_) for kind, field_ in _REPLICAS.items()}
+        self._metrics.replicas.show(key, {kind: value for kind, value in known.items() if isinstance(value, int)})
+        self._metrics.conditions.show(key, {each["type"]: each["status"] == "True" for each in status["conditions"]})
 
     def _measure(self, key: Key, view: GroupView | None, planned: Plan) -> None:
         """Show how old the lag is, and what the decision on the number of consumers was made from."""
-        if view is not None and view.lag_seconds is not None:
-            self._metrics.lag_seconds.set(key, view.lag_seconds)
-        else:
-            self._metrics.lag_seconds.forget(key)
+        self._metrics.lag_seconds.show(key, _alone(None if view is None else view.lag_seconds))
         traffic = planned.decision.sizing.traffic
-        if traffic is None:
-            return
-        if traffic.measured:
-            self._metrics.produced.set(key, traffic.produced)
-            self._metrics.consumed.set(key, traffic.consumed)
-        if traffic.consumer_rate.per_second is not None:
-            self._metrics.consumer_rate.set(key, traffic.consumer_rate.per_second)
+        rates = None if traffic is None or not traffic.measured else traffic
+        self._metrics.produced.show(key, _alone(None if rates is None else rates.produced))
+        self._metrics.consumed.show(key, _alone(None if rates is None else rates.consumed))
+        self._metrics.consumer_rate.show(key, _alone(None if traffic is None else traffic.consumer_rate.per_second))
 
     def _tell(self, observation: Observation, events: tuple[Event, ...]) -> None:
         identity = observation.declared.identity

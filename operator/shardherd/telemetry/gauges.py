@@ -1,12 +1,12 @@
 """Gauges of many groups, of which a series costs little more than its number. Filled by the controller, shown at each scrape.
 
 prometheus_client's own gauges take about a kilobyte a series, for a lock, a value and dictionaries each; a thousand groups have
-some seventeen thousand. Decides nothing. `set` and `forget` are called in one thread, `collect` in another.
+some seventeen thousand. Decides nothing. `show` and `forget` are called in one thread, `collect` in another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -36,9 +36,9 @@ class GroupGauge(Collector):
         self._values: dict[Key, dict[str, float]] = {}
         registry.register(self)
 
-    def set(self, group: Key, value: float, label: str = "") -> None:
-        """Show this value of a group; `label` is that of the label besides the group's, if there is one."""
-        self._values.setdefault(group, {})[label] = value
+    def show(self, group: Key, values: Mapping[str, float]) -> None:
+        """Show these values of a group and no others. Their keys are those of the label besides the group's, or ""."""
+        self._values[group] = dict(values)
 
     def forget(self, group: Key) -> None:
         """Drop a group's series."""

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import AT_ONCE, LAST_WORDS, Controller
-from shardherd.core.model.nouns import ConsumerId, GroupIdentity, Incarnation
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, Incarnation, ShardState
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.plan import Plan, plan
 from shardherd.ports import ClusterUnavailableError, GroupObjects
@@ -67,6 +67,8 @@ async def test_a_resource_that_cannot_be_read_says_so_in_its_conditions_and_its_
         assert (conditions[kind]["status"], conditions[kind]["reason"]) == (value, "InvalidSpec")
         assert (conditions[kind]["message"], conditions[kind]["observedGeneration"]) == (said, 2)
     assert (status["desiredReplicas"], bench.condition("ConsumersReady")) == (2, ("False", "Starting"))
+    shown = {kind: bench.metric("shardherd_group_condition", condition=kind) for kind in ("Ready", "Stalled")}
+    assert shown == {"Ready": 0, "Stalled": 1}
 
     mended = resource(generation=3)
     mended["status"] = status
@@ -453,6 +455,35 @@ async def test_the_figures_of_the_lag_are_metrics(bench: Bench) -> None:
         "consumedPerSecond",
         "consumerPerSecond",
     }
+
+
+async def test_what_the_status_does_not_say_any_more_is_no_metric_any_more(bench: Bench) -> None:
+    ordered = resource(ordered=True)
+    bench.cluster.put("ConsumerGroup", ordered)
+    bench.controller.saw_group(KEY, ordered, gone=False)
+    await bench.reconcile()
+    order = bench.metric("shardherd_group_condition", condition="OrderPreserved")
+    assert (order, bench.metric("shardherd_replicas", kind="recommended")) == (1, 2)
+
+    edited = resource(generation=2, replicas=3, scaling={"mode": "Fixed"}, status=bench.status())
+    bench.cluster.put("ConsumerGroup", edited)
+    bench.controller.saw_group(KEY, edited, gone=False)
+    await bench.reconcile(after=2)
+    order = bench.metric("shardherd_group_condition", condition="OrderPreserved")
+    assert (order, bench.metric("shardherd_replicas", kind="recommended")) == (None, None)
+    assert bench.metric("shardherd_replicas", kind="desired") == 3
+
+
+async def test_rates_of_shards_that_are_all_read_to_their_ends_are_not_shown_any_more(bench: Bench) -> None:
+    rates = ("shardherd_group_produced_records_per_second", "shardherd_group_consumed_records_per_second")
+    for second in range(60):
+        held = shards(8, checkpoint=50 * second, end=100 * second, lag_records=50 * second)
+        bench.coordination.pictures[IDENTITY] = view(held, consumers=consumers(8))
+        await bench.reconcile(after=1)
+    assert [bench.metric(name) for name in rates] == [pytest.approx(800), pytest.approx(400)]
+    bench.coordination.pictures[IDENTITY] = view(shards(8, ShardState.OVER, checkpoint=5900, end=5900, lag_records=0))
+    await bench.reconcile(after=1)
+    assert [bench.metric(name) for name in rates] == [None, None]
 
 
 async def test_a_restarted_operator_leaves_the_status_alone_until_its_coordinator_has_looked() -> None:

@@ -14,13 +14,13 @@ def shown(registry: CollectorRegistry) -> list[str]:
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
 
-def test_the_last_value_of_each_series_is_shown() -> None:
+def test_the_last_values_of_each_group_are_shown_and_no_earlier_ones() -> None:
     registry = CollectorRegistry()
     conditions, produced = GroupGauge(CONDITION, registry), GroupGauge(GROUP_PRODUCED, registry)
-    conditions.set(CLICKS, False, "Ready")
-    conditions.set(CLICKS, True, "Ready")
-    conditions.set(ORDERS, False, "Stalled")
-    produced.set(CLICKS, 2.5)
+    conditions.show(CLICKS, {"Ready": False, "OrderPreserved": True})
+    conditions.show(CLICKS, {"Ready": True})
+    conditions.show(ORDERS, {"Stalled": False})
+    produced.show(CLICKS, {"": 2.5})
 
     assert shown(registry) == [
         'shardherd_group_condition{condition="Ready",consumergroup="clicks",namespace="shop"} 1.0',
@@ -32,8 +32,8 @@ def test_the_last_value_of_each_series_is_shown() -> None:
 def test_nothing_is_left_of_a_deleted_group() -> None:
     registry = CollectorRegistry()
     conditions = GroupGauge(CONDITION, registry)
-    conditions.set(CLICKS, True, "Ready")
-    conditions.set(ORDERS, True, "Ready")
+    conditions.show(CLICKS, {"Ready": True})
+    conditions.show(ORDERS, {"Ready": True})
 
     conditions.forget(CLICKS)
     conditions.forget(CLICKS)
