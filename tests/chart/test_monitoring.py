@@ -107,6 +107,17 @@ CASES = [
     ),
     case("ShardherdNotReconciling", "20m", "shardherd_reconcile_errors_total", "0+1x30", "3x30"),
     case("ShardherdShardUnowned", "5m", "shardherd_group_max_unowned_seconds", "0+60x10", "0 30 45 0 0 0"),
+    Case(
+        "ShardherdShardUnowned",
+        "9m",
+        # It is to have consumers; it was to have none until the first record came, and one starts.
+        {f"shardherd_group_max_unowned_seconds{OF_GROUP}": "0+60x10", of_group("shardherd_replicas", kind="desired"): "0 2x10"},
+        {
+            f"shardherd_group_max_unowned_seconds{OF_GROUP}": "0+60x10",
+            of_group("shardherd_replicas", kind="desired"): "0x6 1x5",
+        },
+        GROUP,
+    ),
     case("ShardherdTransferStuck", "5m", "shardherd_group_max_transfer_seconds", "0+60x10", "0 60 0 60 0 60"),
     Case(
         "ShardherdLagSeconds",

@@ -120,7 +120,7 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     if full := room.keeps_from_reading(view, observation.declared.settings.watermarks):
         return not_ready(*full)
     unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC and shard.present]
-    if unassigned:
+    if unassigned and not _nobody_wanted(scale):
         return not_ready(reasons.SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
     limit = observation.declared.settings.release_timeout
     there = (shard for shard in view.shards if shard.present)
@@ -129,8 +129,16 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
         return not_ready(reasons.TRANSFER_OVERDUE, f"{_shards(overdue)} on the way to another consumer for over {limit:g} s.")
     if view.all_over:
         return Finding(ConditionType.READY, TRUE, reasons.CONSUMING, "All shards are closed, and read to their ends.")
+    if _nobody_wanted(scale):
+        return Finding(ConditionType.READY, TRUE, reasons.CONSUMING, f"No consumer is wanted. {scale.decision.message}")
     reading = f"{count(scale.desired, 'consumer')} {verb(scale.desired, 'reads', 'read')}"
     return Finding(ConditionType.READY, TRUE, reasons.CONSUMING, f"{reading} {count(view.shards_in(*ACTIVE), 'shard')}.")
+
+
+def _nobody_wanted(scale: Scale) -> bool:
+    """Whether the group is to have no consumer: all is read, or so it is declared. Then its shards are to have no holder."""
+    decision = scale.decision
+    return decision.desired == 0 and (decision.recommended == 0 or decision.reason in (reasons.FIXED, reasons.EXTERNAL))
 
 
 def _sink_blocked(observation: Observation) -> str:
@@ -262,13 +270,13 @@ def _without_executors(observation: Observation) -> str:
     return f" {some(lacking, 3)} {has} no executor yet; if it stays so, the driver's log says why: kubectl logs {lacking[0]}"
 
 
-def _balanced(observation: Observation, _course: Course) -> Finding:
+def _balanced(observation: Observation, course: Course) -> Finding:
     finding = partial(Finding, ConditionType.BALANCED)
     view = observation.view
     if view is None or not view.discovered:
         return finding(UNKNOWN, reasons.DISCOVERING, "The shards are not known yet.")
     moving = view.shards_in(ShardState.TRANSFER)
-    waiting = view.shards_in(ShardState.NOT_ALLOC)
+    waiting = 0 if _nobody_wanted(course.scale) else view.shards_in(ShardState.NOT_ALLOC)
     if moving or waiting:
         return finding(FALSE, reasons.REBALANCING, f"{count(moving, 'shard')} moving, {waiting} held by nobody.")
     counts, unit = _loads(observation, view)

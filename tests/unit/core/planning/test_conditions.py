@@ -31,6 +31,7 @@ from shardherd.core.planning.observed import (
     Pauses,
     Scaling,
     ScalingMode,
+    Sizing,
     Trouble,
 )
 from shardherd.core.planning.scaling import Scale
@@ -173,6 +174,45 @@ class TestReady:
             "ShardsUnassigned",
             "Shards clicks/0, clicks/1, clicks/2 and 2 more are held by nobody yet.",
         )
+
+    @pytest.mark.parametrize(
+        ("wanted", "why"),
+        [
+            (
+                {"scaling": Scaling(min_replicas=0, stabilization_window=60.0)},
+                "All is read, and was for 60 s: no consumer until the next record.",
+            ),
+            ({"scaling": Scaling(ScalingMode.FIXED), "replicas": 0}, "spec.replicas says 0."),
+            ({"scaling": Scaling(ScalingMode.EXTERNAL), "replicas": 0}, "spec.replicas says 0."),
+        ],
+    )
+    def test_a_group_that_is_to_have_no_consumer_is_ready_although_nobody_holds_its_shards(
+        self, wanted: dict[str, Any], why: str
+    ) -> None:
+        seen = observation(
+            declared=declared(**wanted),
+            view=view(shards(8, ShardState.NOT_ALLOC, lag_records=0, state_age=999.0)),
+            stateful_set=OwnedSet(replicas=0),
+            consumers=(),
+            memory=Memory(sizing=Sizing(goal=0, idle_since=NOW - 999)),
+        )
+        told = found(seen)
+        assert {kind: told[kind] for kind in ("Ready", "Reconciling", "Stalled", "ConsumersReady", "Balanced")} == {
+            "Ready": ("True", "Consuming", f"No consumer is wanted. {why}"),
+            "Reconciling": ("False", "Settled", "0 consumers as declared."),
+            "Stalled": ("False", "NotStalled", "Nothing is in the way."),
+            "ConsumersReady": ("True", "AllReady", "0 of 0 consumers are ready."),
+            "Balanced": ("True", "Balanced", "0 consumers with 0 shards each."),
+        }
+
+    def test_a_group_that_a_pause_keeps_at_no_consumer_is_not_ready(self) -> None:
+        seen = observation(
+            declared=declared(replicas=2, scaling=Scaling(ScalingMode.FIXED), pauses=Pauses(scale_out=True)),
+            view=view(shards(1, ShardState.NOT_ALLOC)),
+            stateful_set=OwnedSet(replicas=0),
+            consumers=(),
+        )
+        assert found(seen)["Ready"] == ("False", "ShardsUnassigned", "Shard clicks/0 is held by nobody yet.")
 
     def test_shards_that_wait_or_are_over_are_nobodys_fault(self) -> None:
         held = (*shards(6), *shards(1, ShardState.WAIT), *shards(1, ShardState.OVER))
