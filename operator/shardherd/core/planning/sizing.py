@@ -60,9 +60,11 @@ def decide(observation: Observation) -> Decision:
     """The decision for this observation."""
     declared, current = observation.declared, observation.replicas
     sizing = noted(observation)
-    if declared.pauses.reconcile and observation.stateful_set is not None:
+    if declared.pauses.reconcile:
+        # Also where somebody took the StatefulSet away and left its pods: none of them has to go.
+        there = current if observation.stateful_set is not None else len(observation.consumers)
         message = "The annotation shardherd.dev/pause-reconcile is true: nothing is changed."
-        return Decision(current, RECONCILE_PAUSED, message, held=RECONCILE_PAUSED, sizing=replace(sizing, goal=current))
+        return Decision(there, RECONCILE_PAUSED, message, held=RECONCILE_PAUSED, sizing=replace(sizing, goal=there))
     if declared.settings.paused and observation.stateful_set is not None:
         message = "spec.paused is true: the number of consumers is left alone."
         return Decision(current, PAUSED, message, held=PAUSED, sizing=replace(sizing, goal=current))

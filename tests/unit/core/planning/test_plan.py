@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model.nouns import Condition, ConsumerId, GroupSettings, GroupSpec, Incarnation, Reset, ResetTo
+from shardherd.core.model.nouns import Condition, ConsumerId, GroupSettings, GroupSpec, Incarnation, Reset, ResetTo, ShardState
 from shardherd.core.model.reasons import IMAGE_UNAVAILABLE
 from shardherd.core.planning.observed import ExecutorPod, Memory, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
 from shardherd.core.planning.plan import (
@@ -382,6 +382,21 @@ class TestTheAnnotationThatPausesTheReconcile:
         assert isinstance(conditions, list)
         found = {item["type"]: (item["status"], item["reason"]) for item in conditions}
         assert (found["Reconciling"], found["ScalingActive"]) == (("False", "ReconcilePaused"), ("False", "ReconcilePaused"))
+
+    def test_starts_no_group_and_does_not_say_that_it_does(self) -> None:
+        unread = view(shards(8, state=ShardState.NOT_ALLOC))
+        seen = observation(declared=self.paused, stateful_set=None, service=None, budget=None, consumers=(), view=unread)
+        planned = plan(seen)
+        conditions = planned.status["conditions"]
+        assert isinstance(conditions, list)
+        found = {item["type"]: (item["status"], item["reason"]) for item in conditions}
+        assert (planned.actions, planned.status["desiredReplicas"]) == ((), 0)
+        expected = {"Ready": ("False", "ShardsUnassigned"), "Reconciling": ("False", "ReconcilePaused")}
+        assert {kind: found[kind] for kind in expected} == expected
+
+    def test_lets_no_pod_go_whose_stateful_set_somebody_took_away(self) -> None:
+        planned = plan(observation(declared=self.paused, stateful_set=None, view=None)).actions
+        assert planned == (spec(2),)
 
 
 def test_the_coordinator_is_told_that_the_rebalance_is_paused() -> None:

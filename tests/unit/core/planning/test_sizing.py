@@ -14,6 +14,7 @@ from shardherd.core.planning.traffic import INTERVAL
 from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 TWELVE = "12 shards to read, 4 for each consumer: 3 consumers."
+RECONCILE_PAUSED = "The annotation shardherd.dev/pause-reconcile is true: nothing is changed."
 
 
 def decided(*, known: Sizing | None = None, count: int = 12, **fields: Any) -> Decision:
@@ -74,21 +75,27 @@ def test_a_number_that_somebody_else_chose(mode: ScalingMode, reason: str, asked
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason", "message"),
+    ("fields", "reason", "message", "first"),
     [
-        ({"settings": GroupSettings(paused=True)}, "Paused", "spec.paused is true: the number of consumers is left alone."),
+        (
+            {"settings": GroupSettings(paused=True)},
+            "Paused",
+            "spec.paused is true: the number of consumers is left alone.",
+            Decision(3, "FollowingShards", TWELVE, 3),
+        ),
         (
             {"pauses": Pauses(reconcile=True)},
             "ReconcilePaused",
-            "The annotation shardherd.dev/pause-reconcile is true: nothing is changed.",
+            RECONCILE_PAUSED,
+            Decision(2, "ReconcilePaused", RECONCILE_PAUSED, held="ReconcilePaused"),
         ),
     ],
 )
-def test_a_number_that_is_left_alone(fields: dict[str, Any], reason: str, message: str) -> None:
+def test_a_number_that_is_left_alone(fields: dict[str, Any], reason: str, message: str, first: Decision) -> None:
     asked = declared(**fields)
     assert decided(declared=asked) == Decision(2, reason, message, held=reason)
     assert decide(observation(declared=asked, memory=Memory(sizing=Sizing(goal=7)))).sizing.goal == 2
-    assert decided(declared=asked, stateful_set=None) == Decision(3, "FollowingShards", TWELVE, 3)
+    assert decided(declared=asked, stateful_set=None) == first
 
 
 @pytest.mark.parametrize("picture", [None, view(discovered=False)])
