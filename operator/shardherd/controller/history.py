@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardherd.controller import names
-from shardherd.controller.declared import compact, digest, pod_inputs, with_pod_inputs
+from shardherd.controller.declared import PAUSES, compact, digest, pod_inputs, with_pod_inputs
+from shardherd.ports import GroupObjects
 
 Inputs = Mapping[str, Any]
 
@@ -49,6 +50,18 @@ def effective(resource: Mapping[str, Any], known: RolloutHistory) -> Mapping[str
     if not known.rejected or known.fallback is None or digest(pod_inputs(resource["spec"])) != known.rejected:
         return resource
     return with_pod_inputs(resource, known.fallback)
+
+
+def as_before(objects: GroupObjects) -> GroupObjects | None:
+    """The group as its pods were made, with nothing to be changed: for when what is declared now cannot be read. None if it has
+    no pods yet."""
+    known = history(objects.stateful_set)
+    if known.applied is None:
+        return None
+    resource = with_pod_inputs(objects.group, known.applied)
+    metadata = resource["metadata"]
+    paused = {**(metadata.get("annotations") or {}), PAUSES["reconcile"]: "true"}
+    return replace(objects, group={**resource, "metadata": {**metadata, "annotations": paused}})
 
 
 def to_remember(resource: Mapping[str, Any], known: RolloutHistory, proven: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 from shardherd.controller.apply import Applier, Rejections
 from shardherd.controller.deaths import Deaths
 from shardherd.controller.declared import InvalidGroupError, pauses
+from shardherd.controller.history import as_before
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.observe import observe
 from shardherd.controller.trust import Trust
@@ -123,7 +124,7 @@ class Controller:
         self._clock = clock
         self._metrics = metrics
         self._trust = Trust(cluster, clock, bundle, scrapers)
-        self._renderings = Renderings(manifests)
+        self._renderings, self._renderings_before = Renderings(manifests), Renderings(manifests)
         self._applier = Applier(cluster, coordination, manifests, self._trust)
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
@@ -230,6 +231,7 @@ class Controller:
             observation = self._observe(group, group.objects)
         except InvalidGroupError as error:
             await self._refuse(key, group, group.objects.group, str(error))
+            await self._go_on(group, group.objects)
             return True
         planned = plan(observation)
         group.planned_at = self._clock.now()
@@ -270,6 +272,22 @@ class Controller:
         await self._cluster.write_status(group.identity, status)
         group.status, group.status_at = status, self._clock.now()
 
+    async def _go_on(self, group: _Group, objects: GroupObjects) -> None:
+        """The resource cannot be read: its group goes on as it was. A coordinator that has just started has to know of it, and
+        a death stays a death."""
+        before = as_before(objects)
+        if before is None:
+            return
+        try:
+            planned = plan(self._observe(group, before, self._renderings_before))
+        except InvalidGroupError:
+            return  # it is not what pods are made from that cannot be read
+        await self._applier.apply(planned.actions, before, group.deaths, {}, self._clock.now())
+
+    def _forget_renderings(self, uid: str) -> None:
+        for renderings in (self._renderings, self._renderings_before):
+            renderings.forget(uid)
+
     async def _read(self, key: Key, group: _Group) -> None:
         if not group.dirty:
             return
@@ -285,18 +303,18 @@ class Controller:
             group.known_since = self._clock.now()
         elif group.identity != identity:
             self._coordination.forget(group.identity)
-            self._renderings.forget(group.identity.uid)
+            self._forget_renderings(group.identity.uid)
             group.renew(self._clock.now())
         group.identity = identity
         for pod in group.objects.pods:
             group.deaths.see(pod)
 
-    def _observe(self, group: _Group, objects: GroupObjects) -> Observation:
+    def _observe(self, group: _Group, objects: GroupObjects, renderings: Renderings | None = None) -> Observation:
         return observe(
             objects,
             None if group.identity is None else self._coordination.view(group.identity),
             group.deaths,
-            self._renderings,
+            renderings or self._renderings,
             memory=group.memory,
             previous=group.status if group.status is not None else objects.group.get("status", {}),
             rejections=tuple(rejection.message for rejection in group.rejections.values()),
@@ -362,7 +380,7 @@ class Controller:
     def _end(self, key: Key, group: _Group) -> None:
         if group.identity is not None:
             self._coordination.forget(group.identity)
-            self._renderings.forget(group.identity.uid)
+            self._forget_renderings(group.identity.uid)
             group.identity = None
         self._metrics.forget(*key)
 

@@ -78,6 +78,30 @@ async def test_a_resource_that_cannot_be_read_says_so_in_its_conditions_and_its_
     assert bench.condition("Stalled") == ("False", "NotStalled")
 
 
+async def test_a_group_whose_resource_cannot_be_read_goes_on_after_a_restart_of_the_operator_too(bench: Bench) -> None:
+    await bench.reconcile()
+    run_pods(bench)
+    await bench.reconcile(after=2)
+    template = {"spec": {"containers": [{"name": "driver", "env": {"LEVEL": "debug"}}]}}
+    broken = resource(generation=2, application={"driver": {"template": template}}, status=bench.status())
+    bench.cluster.put("ConsumerGroup", broken)
+    successor = Bench()
+    successor.cluster.objects = bench.cluster.objects
+    successor.controller.saw_group(KEY, broken, gone=False)
+
+    for _ in range(3):
+        await successor.reconcile(after=1)
+    assert successor.condition("Stalled") == ("True", "InvalidSpec")
+    (told,) = successor.coordination.specs
+    assert (told, told.wanted, told.leaving) == (bench.coordination.specs[-1], 2, frozenset())
+
+    successor.coordination.pictures[IDENTITY] = bench.coordination.pictures[IDENTITY]
+    successor.controller.saw_pod(KEY, driver_pod(0, state=terminated(3)), gone=False)
+    await successor.reconcile(after=1)
+    assert successor.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
+    assert successor.cluster.writes == ["status clicks"]
+
+
 async def test_nothing_is_written_or_read_again_while_nothing_changes(bench: Bench) -> None:
     await bench.reconcile()
     await bench.reconcile(after=2)
