@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -55,6 +57,36 @@ def test_everything_says_whose_it_is(chart: Chart, name: str) -> None:
         assert labels["app.kubernetes.io/instance"] == "shardherd"
         assert labels["app.kubernetes.io/managed-by"] == "Helm"
         assert labels.get("team") == ("data" if name == "everything" else None)
+
+
+class _EachOnce(yaml.SafeLoader):
+    """Refuses a key that stands twice, as kustomize does, and whatever passes manifests through it."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        assert len(names) == len(set(names)), (node.start_mark, names)
+        return super().construct_mapping(node, deep)
+
+
+def test_a_label_or_annotation_of_the_charts_own_is_set_by_values_and_stands_once(chart: Chart) -> None:
+    values: Json = {
+        "commonLabels": {"team": "data", "release": "ours"},
+        "podLabels": {"team": "pods"},
+        "podAnnotations": {"prometheus.io/scrape": "false"},
+        "prometheus": {
+            "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "rules": {"enabled": True, "labels": {"release": "prometheus"}, "alertLabels": {"severity": "page"}},
+        },
+    }
+    rendered = [item for item in yaml.load_all(chart.text(values), _EachOnce) if item]
+    one = {item["kind"]: item for item in rendered}
+    pod = one["Deployment"]["spec"]["template"]["metadata"]
+    assert (pod["labels"]["team"], pod["labels"]["release"]) == ("pods", "ours")
+    assert (pod["annotations"]["prometheus.io/scrape"], pod["annotations"]["prometheus.io/port"]) == ("false", "9090")
+    found = {kind: one[kind]["metadata"]["labels"]["release"] for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule")}
+    assert found == dict.fromkeys(found, "prometheus")
+    assert {rule["labels"]["severity"] for rule in one["PrometheusRule"]["spec"]["groups"][0]["rules"]} == {"page"}
 
 
 class TestOperators:

@@ -69,6 +69,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{/* Labels or annotations from several places, each once: of those of one name the last counts. */}}
+{{- define "shardherd.joined" -}}
+{{- $all := dict -}}
+{{- range . }}{{ range $name, $value := . }}{{ $_ := set $all $name $value }}{{ end }}{{ end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
 {{/* Where applications have their accounts, as a YAML list: not beside the operator, unless that is asked for. */}}
 {{- define "shardherd.applicationNamespaces" -}}
 {{- toYaml (.Values.applicationNamespaces | default (without (.Values.watchNamespaces | default list) .Release.Namespace)) -}}
