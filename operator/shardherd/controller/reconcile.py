@@ -24,6 +24,7 @@ from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model.event_reasons import SCALE_RECOMMENDED, SCALED_DOWN, SCALED_UP
 from shardherd.core.model.nouns import GroupIdentity, GroupView
+from shardherd.core.model.reasons import INVALID_SPEC
 from shardherd.core.planning.listing import identity_of
 from shardherd.core.planning.observed import Memory, Observation
 from shardherd.core.planning.plan import Event, Plan, ReportDeath, after_rejections, plan
@@ -271,6 +272,7 @@ class Controller:
         logger.warning("%s", error, extra=fields(group=group.identity))
         await self._cluster.write_status(group.identity, status)
         group.status, group.status_at = status, self._clock.now()
+        self._events.record(group.identity, INVALID_SPEC, error, warning=True)
 
     async def _go_on(self, group: _Group, objects: GroupObjects) -> None:
         """The resource cannot be read: its group goes on as it was. A coordinator that has just started has to know of it, and

@@ -69,6 +69,7 @@ async def test_a_resource_that_cannot_be_read_says_so_in_its_conditions_and_its_
     assert (status["desiredReplicas"], bench.condition("ConsumersReady")) == (2, ("False", "Starting"))
     shown = {kind: bench.metric("shardherd_group_condition", condition=kind) for kind in ("Ready", "Stalled")}
     assert shown == {"Ready": 0, "Stalled": 1}
+    assert bench.events.reasons() == ["ScaledUp", "InvalidSpec"]
 
     mended = resource(generation=3)
     mended["status"] = status
