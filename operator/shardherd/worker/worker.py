@@ -288,14 +288,24 @@ class Worker:
         self._ending: Callable[[], None] | None = None
         self._stop_asked = threading.Event()
         self._over = threading.Event()
+        # Taken by the one run that there is.
+        self._begun = threading.Lock()
 
     def run(self) -> None:
-        """Join the group and process until `shutdown`, SIGTERM or SIGINT: then drain, and leave.
+        """Join the group and process until `shutdown`, SIGTERM or SIGINT: then drain, and leave. Once: each run is one of a
+        worker of its own.
 
         Raises ConsumerStoppedError if it had to stop otherwise, InvalidRequestError for a wrong place, and what made it
-        impossible to go on: SourceRefusedError, RangeLostError, UnreadableError.
+        impossible to go on: SourceRefusedError, RangeLostError, UnreadableError. RuntimeError where it cannot run.
         """
         _check_thread()
+        if not self._begun.acquire(blocking=False):
+            raise RuntimeError(
+                f"this worker {'has run' if self._over.is_set() else 'runs'} already, and runs once: make another Worker for"
+                " another run"
+            )
+        if self._stop_asked.is_set():
+            log.warning("this worker was asked to end before it began, and processes nothing")
         try:
             asyncio.run(self._run())
         finally:

@@ -459,12 +459,28 @@ def test_a_worker_is_given_shards_although_kafka_is_away_when_it_begins(group: P
         group.until("all is processed", lambda: seen.all_of(2))
 
 
-def test_shutdown_before_run_ends_it_at_once(group: PlayedGroup) -> None:
+def test_shutdown_before_run_ends_it_at_once_and_it_says_so(group: PlayedGroup, caplog: pytest.LogCaptureFixture) -> None:
     seen = Seen()
     worker = worker_of(group, "played-0", seen, written(1))
     assert not worker.shutdown(0.0)
     worker.run()
+    said = [line for line in caplog.messages if "asked to end" in line]
     assert (seen.calls, group.holders()) == ([], {})
+    assert said == ["this worker was asked to end before it began, and processes nothing"]
+
+
+def test_a_worker_runs_once_and_says_so_while_it_runs_and_when_it_has(group: PlayedGroup) -> None:
+    seen = Seen()
+    worker = worker_of(group, "played-0", seen, written(1))
+    with running(worker) as raised:
+        group.until("all is processed", lambda: seen.all_of(1))
+        with pytest.raises(RuntimeError) as refused:
+            worker.run()
+        assert str(refused.value) == "this worker runs already, and runs once: make another Worker for another run"
+    with pytest.raises(RuntimeError) as refused:
+        worker.run()
+    assert str(refused.value) == "this worker has run already, and runs once: make another Worker for another run"
+    assert (raised, seen.all_of(1)) == ([], True)
 
 
 def test_a_worker_that_is_too_full_is_paused_and_reads_on_by_itself_once_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
