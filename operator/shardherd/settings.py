@@ -20,6 +20,10 @@ LARGEST = 2**63 - 1
 MOST_DAYS = 36_500
 """The longest that a certificate may hold: a date of ten thousand years from now can no longer be written."""
 
+LEAST_SECONDS, MOST_SECONDS = 0.01, 1_000_000.0
+"""The shortest and the longest that a setting may be in seconds: what is looked at more often is looked at all the time, and
+longer nobody waits."""
+
 SHOWN = 80
 """Characters of a wrong value that a message shows."""
 
@@ -300,8 +304,9 @@ class _Reader:
             number = float(value)
         except ValueError:
             number = -1.0
-        if not 0 < number < float("inf"):
-            raise SettingsError(f'{name} is "{value}": use a number of seconds above 0, for example {default:g}')
+        if not LEAST_SECONDS <= number <= MOST_SECONDS:
+            limits = f"from {LEAST_SECONDS:g} to {MOST_SECONDS:.0f}"
+            raise SettingsError(f'{name} is "{value[:SHOWN]}": use a number of seconds {limits}, for example {default:g}')
         return number
 
     def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:

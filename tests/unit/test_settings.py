@@ -121,10 +121,15 @@ def test_the_identity_must_be_given(name: str) -> None:
         ("SHARDHERD_API_PORT", "eighty", "use a port from 1 to 65535, for example 8080"),
         ("SHARDHERD_API_PORT", "0", "use a port from 1 to 65535, for example 8080"),
         ("SHARDHERD_METRICS_PORT", "70000", "use a port from 1 to 65535, for example 9090"),
-        ("SHARDHERD_DISCOVERY_INTERVAL_S", "0", "use a number of seconds above 0, for example 1"),
-        ("SHARDHERD_DISCOVERY_INTERVAL_S", "soon", "use a number of seconds above 0, for example 1"),
-        ("SHARDHERD_LEASE_DURATION_S", "inf", "use a number of seconds above 0, for example 15"),
-        ("SHARDHERD_LEASE_RETRY_S", "nan", "use a number of seconds above 0, for example 2"),
+        ("SHARDHERD_DISCOVERY_INTERVAL_S", "0", "use a number of seconds from 0.01 to 1000000, for example 1"),
+        *(
+            ("SHARDHERD_DISCOVERY_INTERVAL_S", value, "use a number of seconds from 0.01 to 1000000, for example 1")
+            for value in ("1e-320", "0.009", "-1", "-inf", "nan", "1e300")
+        ),
+        ("SHARDHERD_RESYNC_INTERVAL_S", "1000001", "use a number of seconds from 0.01 to 1000000, for example 300"),
+        ("SHARDHERD_DISCOVERY_INTERVAL_S", "soon", "use a number of seconds from 0.01 to 1000000, for example 1"),
+        ("SHARDHERD_LEASE_DURATION_S", "inf", "use a number of seconds from 0.01 to 1000000, for example 15"),
+        ("SHARDHERD_LEASE_RETRY_S", "nan", "use a number of seconds from 0.01 to 1000000, for example 2"),
         ("SHARDHERD_MAX_BODY_BYTES", "16M", "use a whole number, 1024 or more, for example 16777216"),
         ("SHARDHERD_MAX_GROUPS_PER_SOURCE", "-1", "use a whole number, 0 or more, for example 0"),
         ("SHARDHERD_LOG_FORMAT", "xml", "use one of json, text"),

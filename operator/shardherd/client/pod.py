@@ -19,6 +19,7 @@ from shardherd.client.aio import AsyncConsumerClient
 from shardherd.client.consumer import LOSS_LIMIT, AsyncConsumer
 from shardherd.consumer.gauges import Gauges, Measure, OwnGauge, measure_of
 from shardherd.consumer.ports import Coordinator
+from shardherd.consumer.settings_given import LARGEST, MOST_MILLIS, MOST_PORT, whole_in
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest_in
@@ -61,11 +62,11 @@ async def consumer_of_pod(
     stop_requested = asyncio.Event()
     if not url.startswith(("http://", "https://")):
         raise InvalidRequestError(f"SHARDHERD_COORDINATOR_URL must be as https://host:port, or http://host:port, not {url!r}")
-    incarnation = Incarnation(pod_uid, _number(found, "SHARDHERD_START", 1))
+    incarnation = Incarnation(pod_uid, _number(found, "SHARDHERD_START", 1, least=1))
     capacity = _number(found, "SHARDHERD_CAPACITY", 1, least=1)
-    loss_limit = _number(found, "SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", round(LOSS_LIMIT * 1000)) / 1000
-    drain_timeout = _number(found, "SHARDHERD_DRAIN_TIMEOUT_MS", 60_000) / 1000
-    port = _number(found, "SHARDHERD_METRICS_PORT", 0)
+    loss_limit = _number(found, "SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", round(LOSS_LIMIT * 1000), most=MOST_MILLIS) / 1000
+    drain_timeout = _number(found, "SHARDHERD_DRAIN_TIMEOUT_MS", 60_000, most=MOST_MILLIS) / 1000
+    port = _number(found, "SHARDHERD_METRICS_PORT", 0, most=MOST_PORT)
     async with (
         _measured(measure_of(found, gauge)) as gauges,
         _signals_set(stop_requested, signals),
@@ -97,14 +98,12 @@ async def consumer_of_pod(
             draining.cancel()
 
 
-def _number(environment: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
+def _number(environment: Mapping[str, str], name: str, default: int, *, least: int = 0, most: int = LARGEST) -> int:
     """What a variable says; the default if it is not set. Raises InvalidRequestError."""
-    text = environment.get(name, "").strip()
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise InvalidRequestError(f"{name} must be a whole number, {least} or more, not {text!r}")
-    return int(text)
+    try:
+        return whole_in(environment, name, default, least=least, most=most)
+    except ValueError as error:
+        raise InvalidRequestError(str(error)) from None
 
 
 @asynccontextmanager

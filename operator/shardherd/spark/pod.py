@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardherd.consumer.settings_given import LARGEST, MOST_MILLIS, MOST_PORT, whole_in
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.core.model.security import Security
@@ -119,14 +120,14 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             "Apply a ConsumerGroup whose application runs this file, or set these variables to try it outside"
         )
 
-    def whole(name: str, default: int) -> int:
-        raw = environment.get(name) or str(default)
-        if not raw.isdigit():
-            raise NotInPodError(f"{name} must be a whole number, not {raw!r}")
-        return int(raw)
+    def whole(name: str, default: int, *, least: int = 0, most: int = LARGEST) -> int:
+        try:
+            return whole_in(environment, name, default, least=least, most=most)
+        except ValueError as error:
+            raise NotInPodError(str(error)) from None
 
-    def seconds(name: str, default: float) -> float:
-        return whole(name, round(default * 1000)) / 1000
+    def seconds(name: str, default: float, *, least: int = 0) -> float:
+        return whole(name, round(default * 1000), least=least, most=MOST_MILLIS) / 1000
 
     try:
         kafka, kinesis = read_access(environment), stream_settings(environment)
@@ -141,11 +142,11 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         session=SessionSettings(
             group_uid=environment["SHARDHERD_GROUP_UID"],
             consumer=ConsumerId(environment["SHARDHERD_CONSUMER"]),
-            incarnation=Incarnation(environment["SHARDHERD_POD_UID"], whole("SHARDHERD_START", 1)),
+            incarnation=Incarnation(environment["SHARDHERD_POD_UID"], whole("SHARDHERD_START", 1, least=1)),
             zone=environment.get("SHARDHERD_ZONE", ""),
-            capacity=whole("SHARDHERD_CAPACITY", 1),
-            heartbeat_interval=seconds("SHARDHERD_HEARTBEAT_INTERVAL_MS", 3),
-            session_timeout=seconds("SHARDHERD_SESSION_TIMEOUT_MS", 45),
+            capacity=whole("SHARDHERD_CAPACITY", 1, least=1),
+            heartbeat_interval=seconds("SHARDHERD_HEARTBEAT_INTERVAL_MS", 3, least=1),
+            session_timeout=seconds("SHARDHERD_SESSION_TIMEOUT_MS", 45, least=1),
             coordinator_loss_limit=seconds("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", 300),
             drain_timeout=drain_timeout,
             ordered=environment.get("SHARDHERD_ORDERED", "false") == "true",
@@ -177,7 +178,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             image=environment.get("SHARDHERD_IMAGE", ""),
             image_pull_policy=environment.get("SHARDHERD_IMAGE_PULL_POLICY") or "IfNotPresent",
         ),
-        metrics_port=whole("SHARDHERD_METRICS_PORT", 0),
+        metrics_port=whole("SHARDHERD_METRICS_PORT", 0, most=MOST_PORT),
         state_location=environment.get("SHARDHERD_STATE_LOCATION", ""),
         metrics_digest_file=Path(file) if (file := environment.get("SHARDHERD_METRICS_DIGEST_FILE")) else None,
     )

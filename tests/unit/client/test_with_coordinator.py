@@ -203,12 +203,16 @@ async def test_a_program_outside_of_a_pod_is_told_what_is_not_set() -> None:
     ("name", "text", "must"),
     [
         ("COORDINATOR_URL", "operator:8080", "must be as https://host:port, or http://host:port, not 'operator:8080'"),
-        ("START", "one", "must be a whole number, 0 or more, not 'one'"),
+        ("START", "one", "must be a whole number, 1 or more, not 'one'"),
+        ("START", "0", "must be a whole number, 1 or more, not '0'"),
+        ("START", "9" * 5000, f"must be a whole number, 1 or more, not '{'9' * 80}'"),
         ("CAPACITY", "1.5", "must be a whole number, 1 or more, not '1.5'"),
         ("CAPACITY", "0", "must be a whole number, 1 or more, not '0'"),
-        ("COORDINATOR_LOSS_LIMIT_MS", "5m", "must be a whole number, 0 or more, not '5m'"),
-        ("DRAIN_TIMEOUT_MS", "-1", "must be a whole number, 0 or more, not '-1'"),
-        ("METRICS_PORT", "http", "must be a whole number, 0 or more, not 'http'"),
+        ("COORDINATOR_LOSS_LIMIT_MS", "5m", "must be a whole number, from 0 to 1000000000000, not '5m'"),
+        ("DRAIN_TIMEOUT_MS", "-1", "must be a whole number, from 0 to 1000000000000, not '-1'"),
+        ("DRAIN_TIMEOUT_MS", "9" * 400, f"must be a whole number, from 0 to 1000000000000, not '{'9' * 80}'"),
+        ("METRICS_PORT", "http", "must be a whole number, from 0 to 65535, not 'http'"),
+        ("METRICS_PORT", "70000", "must be a whole number, from 0 to 65535, not '70000'"),
     ],
 )
 async def test_a_variable_that_is_wrong_is_named_before_the_program_joins(

@@ -62,8 +62,20 @@ def test_outside_a_pod_every_missing_variable_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("SHARDHERD_START", "two", "SHARDHERD_START must be a whole number, not 'two'"),
-        ("SHARDHERD_CAPACITY", "much", "SHARDHERD_CAPACITY must be a whole number, not 'much'"),
+        ("SHARDHERD_START", "two", "SHARDHERD_START must be a whole number, 1 or more, not 'two'"),
+        ("SHARDHERD_START", "²", "SHARDHERD_START must be a whole number, 1 or more, not '²'"),
+        ("SHARDHERD_START", "9" * 5000, f"SHARDHERD_START must be a whole number, 1 or more, not '{'9' * 80}'"),
+        ("SHARDHERD_CAPACITY", "much", "SHARDHERD_CAPACITY must be a whole number, 1 or more, not 'much'"),
+        *(
+            (name, value, f"{name} must be a whole number, from {least} to 1000000000000, not '{value[:80]}'")
+            for name, least, value in (
+                ("SHARDHERD_HEARTBEAT_INTERVAL_MS", 1, "0"),
+                ("SHARDHERD_SESSION_TIMEOUT_MS", 1, "nan"),
+                ("SHARDHERD_DRAIN_TIMEOUT_MS", 0, "9" * 400),
+                ("SHARDHERD_GRACE_PERIOD_MS", 0, "inf"),
+            )
+        ),
+        ("SHARDHERD_METRICS_PORT", "70000", "SHARDHERD_METRICS_PORT must be a whole number, from 0 to 65535, not '70000'"),
         (
             "SHARDHERD_KAFKA_ISOLATION_LEVEL",
             "serializable",

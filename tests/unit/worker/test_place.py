@@ -137,6 +137,8 @@ def test_what_is_wrong_with_a_stream_is_named(environment: dict[str, str], why: 
         ({"drain_timeout": float("nan")}, "drain_timeout must be a number of seconds, 0 or more, not nan"),
         ({"drain_timeout": float("inf")}, "drain_timeout must be a number of seconds, 0 or more, not inf"),
         ({"fetch_interval": -float("inf")}, "fetch_interval must be a number of seconds, 0 or more, not -inf"),
+        ({"drain_timeout": 1e308}, r"drain_timeout must be at most 1000000000, not 1e\+308"),
+        ({"threads": 2**63}, "threads must be at most 9223372036854775807, not 9223372036854775808"),
         ({"alarm_after": False}, "alarm_after must be a number of seconds, 0 or more, not False"),
         ({"in_order": "false"}, "in_order must be True or False, not 'false'"),
         ({"fail_on_data_loss": "no"}, "fail_on_data_loss must be True or False, not 'no'"),
