@@ -63,6 +63,15 @@ def check_processor(processor: Any, factory: Any) -> None:
         )
     if isinstance(processor, TreeProcessor) and (wrong := wrong_manual(processor.manual, processor)):
         raise WorkerOptionError(f"manual of {type(processor).__name__} {wrong}")
+    if isinstance(processor, RecordProcessor):
+        try:
+            # As the worker will, which says by it how many records may be pending.
+            processor.max_pending = processor.max_pending
+        except AttributeError as error:
+            raise WorkerOptionError(
+                f"{type(processor).__name__} is a RecordProcessor, whose max_pending the worker sets: {error}; let it be set,"
+                " as a frozen dataclass and a property without a setter do not"
+            ) from None
 
 
 def _left_out(processor: Any) -> str:

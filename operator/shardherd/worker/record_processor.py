@@ -15,31 +15,38 @@ from shardherd.worker.records import Record
 
 
 class Ack:
-    """What becomes of one record. It may be kept, and called later from any thread.
+    """What becomes of one record. It may be kept, and called later from any thread. Of its attributes none can be set."""
 
-    `tries` counts how often the record was handed out, with this time.
-    """
-
-    __slots__ = ("_settle", "record", "tries")
+    __slots__ = ("_record", "_settle", "_tries")
 
     def __init__(self, record: Record, tries: int, settle: Callable[[Record, int, str | None, bool], bool]) -> None:
-        self.record = record
-        self.tries = tries
+        self._record = record
+        self._tries = tries
         self._settle = settle
+
+    @property
+    def record(self) -> Record:
+        """Whose it is."""
+        return self._record
+
+    @property
+    def tries(self) -> int:
+        """How often the record was handed out, with this time."""
+        return self._tries
 
     @property
     def offset(self) -> Offset:
         """That of its record."""
-        return self.record.offset
+        return self._record.offset
 
     def __call__(self) -> bool:
         """The record is done. False: it does not count any more, as it failed before, or the shard is somebody else's."""
-        return self._settle(self.record, self.tries, None, False)
+        return self._settle(self._record, self._tries, None, False)
 
     def fail(self, reason: str | BaseException = "", *, bad: bool = False) -> bool:
         """The record is to be processed again. False as above. `bad`: it has failed often enough, as far as `tries` says."""
         text = named(reason) if isinstance(reason, BaseException) else reason
-        return self._settle(self.record, self.tries, text or "no reason was given", bad)
+        return self._settle(self._record, self._tries, text or "no reason was given", bad)
 
 
 class RecordProcessor:

@@ -130,9 +130,10 @@ class Records:
         self, shard: ShardId, whole: Whole, position: Offset, next_: Offset, *, first: int = 0, most: int | None = None
     ) -> None:
         """At most so many of the rows of `whole`, from the first one on that is given."""
-        self.shard = shard
-        self.position = position
-        self.next = next_
+        # By these it is known where to go on: a program reads them, and cannot set them.
+        self._shard = shard
+        self._position = position
+        self._next = next_
         self._whole = whole
         self._first = first
         self._stop = whole.rows.count if most is None else min(first + most, whole.rows.count)
@@ -140,6 +141,21 @@ class Records:
         # Every iteration that may have ended early, and those that count of what is in hand.
         self._loops: list[_Loop] = []
         self._counted: list[_Loop] = []
+
+    @property
+    def shard(self) -> ShardId:
+        """Whose records they are."""
+        return self._shard
+
+    @property
+    def position(self) -> Offset:
+        """Where they begin: all before is done, or in an earlier batch."""
+        return self._position
+
+    @property
+    def next(self) -> Offset:
+        """Where to go on after all of them."""
+        return self._next
 
     @cached_property
     def table(self) -> pa.RecordBatch:

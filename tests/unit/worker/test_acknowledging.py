@@ -59,6 +59,32 @@ def test_what_a_processor_raises_when_it_hears_of_a_record_that_is_late_or_gone_
     ]
 
 
+@pytest.mark.parametrize("name", ["record", "tries", "offset"])
+@pytest.mark.parametrize("is_coroutine", [False, True], ids=["a function", "a coroutine"])
+def test_a_processor_that_sets_what_an_acknowledgement_says_has_failed_and_is_told_so(
+    name: str, is_coroutine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Sets(RecordProcessor):
+        def process(self, record: Record, ack: Ack) -> Any:
+            if ack.tries == 1:
+                setattr(ack, name, None)
+            assert ack()
+
+    class SetsLater(Sets):
+        async def process(self, record: Record, ack: Ack) -> None:
+            super().process(record, ack)
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 2)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 2)])
+        assert (scene.processing.failure, scene.processing.counts.failures) == (None, {"process": 2})
+
+    story(body, factory=SetsLater if is_coroutine else Sets, save_interval=0.1)
+    failed = [line.getMessage() for line in caplog.records if "failed, try 1" in line.getMessage()]
+    assert failed == [f"record {at} failed, try 1: property '{name}' of 'Ack' object has no setter" for at in (0, 1)]
+
+
 def test_the_lowest_pending_offset_is_committed_every_two_seconds_and_not_with_every_ack() -> None:
     kept = Kept()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from shardherd.worker import (
+    Ack,
     AsyncOperator,
     Checkpoint,
     Listener,
@@ -113,6 +115,18 @@ def test_what_cannot_be_told_of_shards_is_refused_before_the_worker_joins(listen
     check_listener(None)
 
 
+@dataclass(frozen=True)
+class Frozen(RecordProcessor):
+    def process(self, record: Record, ack: Ack) -> None:
+        ack()
+
+
+class Fixed(Frozen):
+    @property
+    def max_pending(self) -> int:  # type: ignore[override]
+        return 5
+
+
 def of_nothing() -> Any:
     return Nothing()
 
@@ -130,6 +144,12 @@ def of_a_class() -> Any:
     [
         (of_nothing, "of_nothing must make a processor, and <nothing> has no initialize: derive its class from Processor, or"),
         (of_one_without_process, "of_one_without_process must make a processor, and RecordProcessor does not define process"),
+        (
+            Frozen,
+            "Frozen is a RecordProcessor, whose max_pending the worker sets: cannot assign to field 'max_pending'; let it be"
+            " set, as a frozen dataclass and a property without a setter do not",
+        ),
+        (Fixed, "Fixed is a RecordProcessor, whose max_pending the worker sets: "),
         (of_a_class, "of_a_class must make a processor, not return the class Clicks: call that there"),
     ],
 )

@@ -31,6 +31,12 @@ def test_who_iterates_gets_no_further_record_once_the_shard_has_to_be_given_up()
     assert (got, records.done) == ([3], 5)
 
 
+@pytest.mark.parametrize("name", ["shard", "position", "next"])
+def test_a_program_cannot_set_by_what_of_a_batch_it_is_known_where_to_go_on(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"property '{name}' of 'Records' object has no setter"):
+        setattr(records_of(3, 5, next_=6), name, None)
+
+
 def test_a_batch_that_was_stopped_before_it_began_has_nothing_done() -> None:
     records = records_of(3, 5, next_=6)
     records.stop()
