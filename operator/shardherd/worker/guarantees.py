@@ -42,6 +42,8 @@ def check(cls: Any) -> None:
         _check_maker(output, cls.__name__)
         if isinstance(output, type):
             check_output(output, cls.guarantee)
+            if not hasattr(name := getattr(output, "name", ""), "__get__"):  # else each output computes its own
+                check_name(name, output.__name__)
 
 
 def _check_maker(output: Any, name: str) -> None:
@@ -128,6 +130,23 @@ def check_output(output: type, guarantee: str, *, in_order: bool = True) -> None
             f"output {output.__name__} is a TransactionalOutput, and guarantee is {guarantee!r}: set it to {EXACTLY_ONCE!r}, or"
             " give the output a `write`"
         )
+
+
+def check_name(name: object, output: str) -> None:
+    """Whether an output of this class can be called so; empty and None are for the name of the class. Raises OutputsError."""
+    if not (name is None or (isinstance(name, str) and _can_be_written(name))):
+        raise OutputsError(
+            f"name of output {output} must be a text, by which metrics, the log and a queue's file call it, or empty for that"
+            f" of its class, not {name!r}"
+        )
+
+
+def _can_be_written(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _OUTPUT = ("open", "write", "close")

@@ -32,6 +32,7 @@ from shardherd.worker.guarantees import (
     WAIT,
     OutputsError,
     check,
+    check_name,
     check_of_kinesis,
     check_output,
     check_output_of_kinesis,
@@ -156,6 +157,7 @@ class Outputs(QueueingProcessor):
                 if is_of_kinesis(shard):
                     check_output_of_kinesis(type(output), type(self).__name__, shard)
                 check_output(type(output), self.guarantee, in_order=options.in_order)
+                check_name(output.name, type(output).__name__)
                 if isinstance(output, KafkaOutput):
                     output.reach(lent.kafka)
                 check_done(f"open of {type(output).__name__}", await called(lent.crew, output.open, shard), may_be_async=True)

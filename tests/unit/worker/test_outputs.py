@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -829,6 +829,14 @@ class Told(Plain):
         pass
 
 
+def named(name: Any, makes: type[Plain] = Plain) -> type[Plain]:
+    return type("Named", (makes,), {"name": name})
+
+
+def named_when_made(name: Any) -> Callable[[], Output]:
+    return lambda: named(property(lambda _: name))()
+
+
 def at_once(self: Outputs, what: Any) -> None:
     pass
 
@@ -860,6 +868,14 @@ def at_once(self: Outputs, what: Any) -> None:
         ({"outputs": (Plain, 7)}, "outputs of Wrong must be classes of Output, or functions that make one, not 7$"),
         ({"outputs": (Told,)}, r"and Told needs url, user: name a function .*, such as `lambda: Told\(url, user\)`"),
         ({"outputs": (dict,)}, "output dict has no open: derive it from Output"),
+        (
+            {"outputs": (Plain, named(7))},
+            "name of output Named must be a text, by which metrics, the log and a queue's file call it, or empty for that of"
+            " its class, not 7$",
+        ),
+        ({"outputs": (named([]),)}, r"name of output Named must be a text, .*, not \[\]$"),
+        ({"outputs": (named(b"sink"),)}, "name of output Named must be a text, .*, not b'sink'$"),
+        ({"outputs": (named("\udc80"),)}, r"name of output Named must be a text, .*, not '\\udc80'$"),
         ({"initialize": at_once}, "initialize of Wrong must be a coroutine, as that of Outputs is: write `async def"),
         ({"shutdown": at_once}, "shutdown of Wrong must be a coroutine, as that of Outputs is: write `async def"),
         ({"outputs": "Plain"}, "outputs of Wrong must be a tuple of classes of Output, also .*, not 'Plain'"),
@@ -884,6 +900,8 @@ def test_a_coroutine_cannot_select() -> None:
         ((), {}, "Drawn has no outputs: name at least one class in `outputs`"),
         ((output(Place()), output(Place())), {}, "outputs need names of their own, not place, place"),
         ((lambda: Plain(),), {"guarantee": "exactly-once"}, "output Plain cannot give it"),
+        ((named_when_made(7),), {}, "name of output Named must be a text, .*, not 7$"),
+        ((named_when_made("\udc80"),), {}, r"name of output Named must be a text, .*, not '\\udc80'$"),
         ((lambda: 7,), {}, "output int has no open: derive it from Output"),
         ((output(Place()),), {"when_full": "drop"}, "takes max_pending of 2 or more, not 1"),
     ],
