@@ -368,10 +368,9 @@ class Outputs(QueueingProcessor):
             )
         if selected.place != record.place:
             raise ValueError(f"select must keep `offset` and `sub`: it was given {record.name}, and returned {selected.name}")
-        if self._file is not None and not all(isinstance(each, _BYTES | None) for each in (selected.key, selected.value)):
+        if self._file is not None and selected is not record and (wrong := _unkept(selected)):
             raise TypeError(
-                f"select returned {selected.name} with a key or a value that are no bytes, and queue_directory is set: a file"
-                " keeps bytes alone"
+                f"select returned {selected.name} with {wrong}: with queue_directory a file could not give that back"
             )
         return selected
 
@@ -476,3 +475,18 @@ class Outputs(QueueingProcessor):
             return False
         self._committed = max(self._committed, position)
         return True
+
+
+def _unkept(record: Record) -> str:
+    """What of a record a file would not give back, and what it must be; empty if it gives all of it."""
+    if not all(isinstance(each, _BYTES | None) for each in (record.key, record.value)):
+        return "a key or a value that are no bytes"
+    if type(record.timestamp) is not int:
+        return f"a timestamp that is no whole number of milliseconds, but {reprlib.repr(record.timestamp)}"
+    if not isinstance(record.headers, tuple | list) or not all(_is_header(each) for each in record.headers):
+        return f"headers that are no pairs of a text and bytes, or None, but {reprlib.repr(record.headers)}"
+    return ""
+
+
+def _is_header(pair: object) -> bool:
+    return isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], _BYTES | None)

@@ -130,11 +130,39 @@ def of_no_headers(record: Record) -> Record:
     return msgspec.structs.replace(record, headers={"name": b"value"})
 
 
+def of_a_header_of_text(record: Record) -> Record:
+    return msgspec.structs.replace(record, headers=(("name", "value"),))
+
+
+def of_a_header_of_three(record: Record) -> Record:
+    return msgspec.structs.replace(record, headers=(("name", b"value", 1),))
+
+
+def of_a_header_of_no_text(record: Record) -> Record:
+    return msgspec.structs.replace(record, headers=((b"name", b"value"),))
+
+
+def of_half_a_millisecond(record: Record) -> Record:
+    return msgspec.structs.replace(record, timestamp=0.5)
+
+
 def exits(record: Record) -> Record:
     raise SystemExit(record.offset)
 
 
-@pytest.mark.parametrize("wrong", [of_an_object, of_a_text, of_no_headers, exits])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        of_an_object,
+        of_a_text,
+        of_no_headers,
+        of_a_header_of_text,
+        of_a_header_of_three,
+        of_a_header_of_no_text,
+        of_half_a_millisecond,
+        exits,
+    ],
+)
 def test_a_record_that_could_not_be_queued_is_not_skipped_by_another_run(wrong: Any, tmp_path: Path) -> None:
     place, again = Place(waits_for(asyncio.Event())), Place()
     given: list[int] = []
