@@ -165,6 +165,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             weights=Weights(spec["assignorOptions"]["weights"]),
             heartbeat_interval=seconds(spec["heartbeatInterval"]),
             session_timeout=seconds(spec["sessionTimeout"]),
+            coordinator_loss_limit=seconds(spec["coordinatorLossLimit"]),
             rejoin_grace=seconds(spec["rejoinGrace"]),
             release_timeout=seconds(spec["releaseTimeout"]),
             progress_timeout=seconds(spec["progressTimeout"]),

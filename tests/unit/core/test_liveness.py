@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.errors import InvalidRequestError, StaleIncarnationError
 from shardherd.core.model.nouns import ConsumerId, Heartbeat, HeldShard, Incarnation
 from shardherd.core.model.requests import ClockGap, ConditionsChanged, ConsumerDied
@@ -216,6 +217,42 @@ def test_a_shorter_session_timeout_holds_for_all_once_nobody_can_go_by_the_longe
         play.restart()
         play.discover(topic(4))
     play.wait(22, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_group_that_becomes_ordered_moves_no_shard_of_who_may_not_have_heard_of_it(restart: bool) -> None:
+    play = started(4, 2, coordinator_loss_limit=120.0)
+    cut_off = SessionSettings("uid", ConsumerId("g-1"), incarnation("g-1"), coordinator_loss_limit=120.0)
+    play.wait(30, ["g-0"])
+    ordered = with_settings(play.group.spec, ordered=True)
+    if restart:
+        play.restart(ordered)
+        play.discover(topic(4))
+    else:
+        play.change(ordered)
+    play.wait(cut_off.silence_limit - 35, ["g-0"])
+    assert (play.held_by("g-1"), play.counts()["g-0"]) == ({"1", "3"}, 2)
+    play.wait(40, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+    play.die("g-1")
+    play.run("g-1", start=2)
+    play.settle("g-0", "g-1")
+    play.wait(120, ["g-0", "g-1"])
+    play.wait(SILENT + 1, ["g-0"])
+    assert play.counts() == {"g-0": 4}, "all have heard of it by now"
+
+
+def test_it_is_stored_that_a_group_was_not_ordered_for_a_while_though_no_coordinator_saw_it_edited() -> None:
+    play = started(4, 2, ordered=True, coordinator_loss_limit=120.0)
+    play.restart(with_settings(play.group.spec, ordered=False))
+    play.discover(topic(4))
+    play.wait(10, ["g-0", "g-1"])
+    play.restart(with_settings(play.group.spec, ordered=True))
+    play.discover(topic(4))
+    play.wait(110, ["g-0"])
+    assert play.held_by("g-1") == {"1", "3"}
+    play.wait(15, ["g-0"])
     assert play.counts() == {"g-0": 4}
 
 

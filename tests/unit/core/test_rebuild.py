@@ -17,7 +17,7 @@ from shardherd.core.group.state import GroupEvent, State, Table
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
 from shardherd.core.model.requests import ForceCheckpoint, Tick
-from tests.builders import IDENTITY, Play, incarnation, info, restore, shard, shards, spec, started, topic
+from tests.builders import IDENTITY, Play, incarnation, info, restore, shard, shards, spec, started, topic, with_settings
 
 SILENT = 45.0
 G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
@@ -715,6 +715,20 @@ def test_an_older_ownership_is_known_by_an_epoch_that_it_never_gave_too() -> Non
     play.ask(structs.replace(heartbeat, revision=1))
     assert conditions(play) == ["OwnershipRebuilding"]
     assert play.held_by("g-1") == {each.removeprefix("t/") for each in play.consumer("g-1").held}
+
+
+def test_what_nobody_claims_waits_for_who_may_not_have_heard_that_the_session_timeout_is_shorter() -> None:
+    play = started(4, 1, ordered=True, session_timeout=180.0)
+    older = play.group.ownership
+    play.settle("g-0", "g-1")
+    play.change(with_settings(play.group.spec, session_timeout=20.0))
+    put_back(play, older)
+    play.beat("g-0")
+    assert (conditions(play), play.counts()) == (["OwnershipRebuilding"], {"g-0": 2})
+    play.wait(178, ["g-0"])
+    assert (conditions(play), play.counts()) == (["OwnershipRebuilding"], {"g-0": 2})
+    play.wait(10, ["g-0"])
+    assert (conditions(play), play.counts()) == ([], {"g-0": 4})
 
 
 @pytest.mark.parametrize("claimed_first", [False, True])

@@ -107,7 +107,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
     if before.settings != after.settings:
         state.put_record(group_epoch=state.record.group_epoch + 1)
         state.touch_all()
-    liveness.timeout_changed(state, before.settings.session_timeout, now)
+    liveness.timeout_changed(state, before.settings, now)
     if before.settings.paused and not after.settings.paused:
         state.put_clocks(resumed_at=now)
     resets.declared_changed(state, before.reset)

@@ -31,6 +31,7 @@ from shardherd.core.group import (
     liveness,
     positions,
     rebalance,
+    rebuild,
     resets,
     timers,
     views,
@@ -121,7 +122,7 @@ class Group:
         )
         settle_until = now + 2 * spec.settings.heartbeat_interval
         above = {shard: copy for shard, copy in copies.items() if copy > durable.get(shard, copy)}
-        claims_until = now + spec.settings.session_timeout
+        claims_until = now + rebuild.claims_for(record, spec.settings)
         known = of_group(record.uid, notes)
         clocks = Clocks(
             due=RESTORED,

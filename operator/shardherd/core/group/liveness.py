@@ -13,7 +13,16 @@ from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
 from shardherd.core.model.event_reasons import CONSUMER_DIED, CONSUMER_LEFT, SESSION_TIMEOUT, SHARDS_FREED
 from shardherd.core.model.naming import shard_key
-from shardherd.core.model.nouns import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId, ShardState
+from shardherd.core.model.nouns import (
+    CheckpointRequest,
+    ConsumerId,
+    GroupSettings,
+    Heartbeat,
+    Incarnation,
+    Leave,
+    ShardId,
+    ShardState,
+)
 from shardherd.core.model.requests import ConsumerDied
 
 DEAD = frozenset({EndReason.DIED, EndReason.EXPIRED_AND_DIED})
@@ -86,8 +95,7 @@ def admit(state: State, consumer: ConsumerId, incarnation: Incarnation, now: flo
         state.put_consumer(replace(record, present=True))
     else:
         _supersede(state, record, incarnation, now)
-    longest = max(state.record.session_timeout, state.spec.settings.session_timeout)
-    state.put_record(group_epoch=state.record.group_epoch + 1, session_timeout=longest)
+    state.put_record(group_epoch=state.record.group_epoch + 1, session_timeout=longest(state))
     return True
 
 
@@ -181,20 +189,28 @@ def silent_at(state: State, session: Session) -> float:
     return max(session.last_heard, state.clocks.lowered_at) + state.spec.settings.session_timeout
 
 
-def timeout_changed(state: State, before: float, now: float) -> None:
-    """The session timeout is another one. A shorter one holds at once, for all but those who may not have heard of it."""
-    timeout = state.spec.settings.session_timeout
-    if timeout < before:
+def longest(state: State) -> float:
+    """For how long at most a consumer goes on by itself when it hears nothing more, whichever settings it has heard of last."""
+    return max(state.record.session_timeout, state.spec.settings.goes_on)
+
+
+def timeout_changed(state: State, before: GroupSettings, now: float) -> None:
+    """The time for which consumers go on by themselves may be another one: the session timeout is, or the group is ordered now.
+    A shorter one holds at once, for all but those who may not have heard of it."""
+    after = state.spec.settings
+    if after.session_timeout < before.session_timeout or after.goes_on < before.goes_on:
         state.put_clocks(lowered_at=now)
-    elif state.record.session_timeout:
-        state.put_record(session_timeout=max(state.record.session_timeout, timeout))
+    if 0 < state.record.session_timeout < max(before.goes_on, after.goes_on):
+        # Also the time before: who has stored the record may have been of a version that knew the session timeout alone.
+        state.put_record(session_timeout=max(before.goes_on, after.goes_on))
 
 
-def forget_longer_timeout(state: State, now: float) -> None:
-    """Nobody can go by a longer session timeout any more who has not heard that it is shorter now."""
-    longest, timeout = state.record.session_timeout, state.spec.settings.session_timeout
-    if longest > timeout and state.clocks.lowered_at + longest <= now:
-        state.put_record(session_timeout=timeout)
+def note_timeout(state: State, now: float) -> None:
+    """Note the longest time by which consumers may go. Nobody can go by a longer one any more who has not heard that it is
+    shorter now. One that is longer since an edit of which no coordinator was told is stored, before another hides it."""
+    known, goes_on = state.record.session_timeout, state.spec.settings.goes_on
+    if 0 < known < goes_on or (known > goes_on and state.clocks.lowered_at + known <= now):
+        state.put_record(session_timeout=goes_on)
 
 
 def gone_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:
@@ -202,13 +218,12 @@ def gone_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> flo
 
     An unordered group fences it and goes on. An ordered one wants proof: that it died, or that it left and had stopped. A later
     start of its pod proves no more than the end of the driver's container, which is enough where there are no executors.
-    Without proof it waits until the incarnation must have stopped itself: the longest session timeout that it may go by
-    after it was last heard.
+    Without proof it waits until the incarnation must have stopped itself: the longest time that it may go by after it was last
+    heard, which is that of an unordered group where it may not have heard that this is an ordered one now.
     """
     if not state.spec.settings.ordered or _proven(state, state.consumers[consumer], incarnation):
         return AT_ONCE
-    longest = max(state.record.session_timeout, state.spec.settings.session_timeout)
-    return last_heard(state, consumer, incarnation) + longest
+    return last_heard(state, consumer, incarnation) + longest(state)
 
 
 def reclaimable_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:

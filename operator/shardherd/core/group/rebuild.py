@@ -17,10 +17,11 @@ from collections.abc import Mapping
 
 from shardherd.core.group import absence, cells, grants
 from shardherd.core.group.notes import Note
+from shardherd.core.group.records import GroupRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.event_reasons import OWNERSHIP_LOST, OWNERSHIP_REBUILT
-from shardherd.core.model.nouns import Heartbeat, Offset, ShardId, ShardState
+from shardherd.core.model.nouns import GroupSettings, Heartbeat, Offset, ShardId, ShardState
 from shardherd.core.model.wording import count, verb
 
 FREE = (ShardState.NOT_ALLOC, ShardState.WAIT)
@@ -47,7 +48,7 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
         return
     state.put_record(rebuilding=True, leader_epoch=_above(state, notes))
     _find_generation(state, notes)
-    timeout = state.spec.settings.session_timeout
+    timeout = claims_for(state.record, state.spec.settings)
     state.put_clocks(claims_until=now + timeout)
     state.emit(
         GroupEvent(
@@ -59,9 +60,15 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     )
 
 
+def claims_for(record: GroupRecord, settings: GroupSettings) -> float:
+    """For how long consumers may claim what they hold: a session timeout. In an ordered group nobody else may read it
+    meanwhile, so it is the longest time by which one that is cut off may go."""
+    return max(settings.session_timeout, record.session_timeout) if settings.ordered else settings.session_timeout
+
+
 def may_begin(state: State, now: float) -> bool:
-    """Whether it may still turn out that the ownership was lost: within a session timeout since this coordinator took over."""
-    return now < state.restored_at + state.spec.settings.session_timeout
+    """Whether it may still turn out that the ownership was lost: while claims may come since this coordinator took over."""
+    return now < state.restored_at + claims_for(state.record, state.spec.settings)
 
 
 def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
@@ -190,7 +197,7 @@ def _rebuild_if_older(state: State, request: Heartbeat, now: float) -> bool:
         # Also one of which a commit is under way: whoever claims it keeps its own position, whatever becomes of that commit.
         if record.state in grants.HELD:
             grants.reclaim(state, record, now)
-    timeout = state.spec.settings.session_timeout
+    timeout = claims_for(state.record, state.spec.settings)
     state.put_record(rebuilding=True)
     state.put_clocks(claims_until=now + timeout)
     state.emit(

@@ -155,8 +155,9 @@ class GroupRecord:
     is being made was decided, where their records named others of that name. `reset_left_out` are those that it does not set,
     because they were made anew since. `counts` are how many shards topics of an ordered group have, where that is more than
     those that it has let in so far. `state_generation` says which state of its cells is in use, since `state_revision`;
-    `state_lost` are the cells of which it is lost. `session_timeout` is the longest that a run of a consumer may go by still:
-    who has not heard that it is shorter now stops by itself only then. 0 while nobody has come.
+    `state_lost` are the cells of which it is lost. `session_timeout` is the longest time for which a run of a consumer may
+    go on by itself still: who has not heard that it is shorter now, or that the group is ordered, stops only then. 0 while
+    nobody has come.
     """
 
     uid: str
@@ -203,7 +204,8 @@ class Clocks(msgspec.Struct, frozen=True):
     group may not let in for now. `away` are those that it
     does not have, with the time since when every look has shown so; of those that are `cut_off` the holder was fenced since.
     `grown_at` is when this coordinator saw each topic grow, by its name and the number that it grew to; one that was seen by a
-    coordinator before is taken for seen when this one took over. The session timeout may have been longer before `lowered_at`.
+    coordinator before is taken for seen when this one took over. The time
+    for which consumers go on by themselves may have been longer before `lowered_at`.
     """
 
     gap: float = 0.0

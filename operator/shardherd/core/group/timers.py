@@ -44,7 +44,7 @@ def tick(state: State, now: float) -> None:
     rebuild.end_if_due(state, now)
     rebuild.forget_begun(state, now)
     liveness.forget_superseded(state, now)
-    liveness.forget_longer_timeout(state, now)
+    liveness.note_timeout(state, now)
     state.put_clocks(ticked_at=now)
 
 
@@ -64,8 +64,8 @@ def _deadlines(state: State) -> Iterator[float]:
         if not liveness.is_current(state, consumer, incarnation):
             yield liveness.gone_at(state, consumer, incarnation)
             yield liveness.reclaimable_at(state, consumer, incarnation)
-    if (longest := state.record.session_timeout) > state.spec.settings.session_timeout:
-        yield state.clocks.lowered_at + longest
+    if (known := state.record.session_timeout) > state.spec.settings.goes_on:
+        yield state.clocks.lowered_at + known
     if state.record.rebuilding:
         yield state.clocks.claims_until
     if state.clocks.due:

@@ -117,6 +117,7 @@ class GrowthCutover(StrEnum):
 class GroupSettings:
     """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's.
 
+    A consumer that hears nothing stops after `session_timeout` in an ordered group, in others after `coordinator_loss_limit`.
     What the source has not had for `forget_after` is forgotten. `growth_cutover` and `growth_settle` are for ordered groups.
     `cells`: into so many cells the shards are dealt, each of which moves as one, with the state of its keys; 0 if every shard
     moves by itself. `watermarks`: how full a consumer may be until it is given less; none are looked at by default.
@@ -128,6 +129,7 @@ class GroupSettings:
     weights: Weights = Weights.RECORDS
     heartbeat_interval: float = 3.0
     session_timeout: float = 45.0
+    coordinator_loss_limit: float = 300.0
     rejoin_grace: float = 0.0
     release_timeout: float = 60.0
     progress_timeout: float = 300.0
@@ -139,6 +141,11 @@ class GroupSettings:
     growth_settle: float = 420.0
     cells: int = 0
     watermarks: Watermarks = NO_WATERMARKS
+
+    @property
+    def goes_on(self) -> float:
+        """For how long at most a consumer that has heard of these settings goes on by itself when it hears nothing more."""
+        return self.session_timeout if self.ordered else max(self.session_timeout, self.coordinator_loss_limit)
 
 
 class Phase(StrEnum):
