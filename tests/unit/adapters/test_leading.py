@@ -99,7 +99,9 @@ def pods(api: PlayedApi, pod: str, uid: str) -> OperatorPods:
     return OperatorPods(cast("KubernetesApi", api), "system", pod, uid)
 
 
-def operator(api: PlayedApi, clock: SimulatedClock, number: int, start: str = "first") -> LeaseLeadership:
+def operator(
+    api: PlayedApi, clock: SimulatedClock, number: int, start: str = "first", times: LeaseTimes = TIMES
+) -> LeaseLeadership:
     """The leadership of operator pod `number`."""
     name, uid = f"operator-{number}", f"uid-{number}"
     return LeaseLeadership(
@@ -108,7 +110,7 @@ def operator(api: PlayedApi, clock: SimulatedClock, number: int, start: str = "f
         "system",
         "shardherd",
         holder_of(name, uid),
-        TIMES,
+        times,
         start=start,
         obituaries=pods(api, name, uid),
     )
@@ -130,6 +132,16 @@ async def looks(api: PlayedApi, count: int) -> None:
     """Until who waits has looked at the Lease so many times more."""
     wanted = api.requests.count(f"GET {LEASE}") + count
     await becomes(lambda: api.requests.count(f"GET {LEASE}") >= wanted)
+
+
+async def test_others_respect_a_lease_for_no_less_than_its_holder_trusts_it(api: PlayedApi, clock: SimulatedClock) -> None:
+    api.pod("operator-0", "uid-0", state={"running": {}})
+    first = operator(api, clock, 0, times=replace(TIMES, duration=15.4, renew_deadline=15.25))
+
+    await first.acquire()
+
+    assert (api.objects[LEASE]["spec"]["leaseDurationSeconds"], first.deadline() - clock.now()) == (16, 15.25)
+    await first.release()
 
 
 async def test_a_container_that_is_started_again_in_the_same_pod_leads_at_once(api: PlayedApi, clock: SimulatedClock) -> None:

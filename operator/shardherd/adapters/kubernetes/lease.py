@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -219,7 +220,8 @@ class LeaseLeadership:
         return {**found, "metadata": {**found["metadata"], "annotations": annotations}, "spec": spec | self._renewal()}
 
     def _renewal(self) -> dict[str, Any]:
-        duration = max(1, round(self._times.duration))
+        # Whole seconds, and never fewer than ours: another would take it over while we still trust our last renewal.
+        duration = math.ceil(self._times.duration)
         return {"holderIdentity": self._identity, "leaseDurationSeconds": duration, "renewTime": self._stamp()}
 
     def _stamp(self) -> str:

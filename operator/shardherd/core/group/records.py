@@ -201,11 +201,11 @@ class Clocks(msgspec.Struct, frozen=True):
     `unnamed` are the shards of an ordered group whose topics the source does not name any more, as long as somebody may read
     one of the topic.
     `unlooked` are the shards that the source has and of which it has never told how far they reach; `kept_out` those that the
-    group may not let in for now. `away` are those that it
-    does not have, with the time since when every look has shown so; of those that are `cut_off` the holder was fenced since.
+    group may not let in for now. `away` are those that it does not have, with the time since when every look has shown so; of
+    those that are `cut_off` the holder was fenced since.
     `grown_at` is when this coordinator saw each topic grow, by its name and the number that it grew to; one that was seen by a
-    coordinator before is taken for seen when this one took over. The time
-    for which consumers go on by themselves may have been longer before `lowered_at`.
+    coordinator before is taken for seen when this one took over. The time for which consumers go on by themselves may have been
+    longer before `lowered_at`.
     """
 
     gap: float = 0.0
