@@ -34,6 +34,7 @@ def session(cores: int, *more: Path) -> SparkSession:
         .config("spark.jars", ",".join(jars))
         .config("spark.driver.memory", "2g")
         .config("spark.python.daemon.module", "shardherd.spark.daemon")
+        .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(cores))

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from shardherd.spark.network import guarded
 from shardherd.spark.registration import register_source
-from shardherd.spark.workers import forked_ready
+from shardherd.spark.workers import with_workers
 
 OPTIONS = "SHARDHERD_ALONE"
 """The variable that asks for it: the source's options as a JSON object."""
@@ -45,4 +45,4 @@ def session_conf(conf: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.checkpointLocation": os.environ.get(CHECKPOINT, str(Path.cwd() / "checkpoint")),
     }
-    return guarded(forked_ready({**ours, **conf}))
+    return guarded(with_workers({**ours, **conf}))

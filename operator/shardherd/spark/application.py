@@ -35,7 +35,7 @@ from shardherd.spark.progress import ProgressListener
 from shardherd.spark.running_batch import BatchRanges, RangesError, Running, of_cell, ranges_of
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
-from shardherd.spark.workers import forked_ready
+from shardherd.spark.workers import with_workers
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
@@ -168,7 +168,7 @@ def _running() -> Running | None:
 def session_conf(pod: Pod, conf: Mapping[str, str]) -> dict[str, str]:
     """All that the session is made with: of what shardherd, the group's sparkConf and the application say, the last wins."""
     said = {**pod.spark_conf, **conf}
-    return guarded(forked_ready({**spark_conf(pod), **driver_logs.spark_conf(pod, driver_logs.log_format(said)), **said}))
+    return guarded(with_workers({**spark_conf(pod), **driver_logs.spark_conf(pod, driver_logs.log_format(said)), **said}))
 
 
 def spark_conf(pod: Pod) -> dict[str, str]:

@@ -18,6 +18,7 @@ import gc
 import importlib
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 
@@ -90,8 +91,25 @@ def _stdout_aside() -> Iterator[None]:
         os.close(stdout)
 
 
+def _worker(sock: socket.socket, authenticated: bool) -> int:
+    """As Spark's own, but that Spark has closed the socket is the end of the worker, and no error for the log.
+
+    A worker that has answered a planner flushes a last word that nobody reads any more: TCP takes it, a Unix domain socket does
+    not. What a task has not written its worker tells by itself.
+    """
+    try:
+        code: int = _own_worker(sock, authenticated)
+    except BrokenPipeError:
+        return 1
+    return code
+
+
+_own_worker = daemon.worker
+
+
 def main() -> None:
     """Serve until Spark ends."""
+    daemon.worker = _worker
     keep_memory()
     with _stdout_aside():
         load()

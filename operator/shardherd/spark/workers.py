@@ -1,4 +1,5 @@
-"""Which daemon forks Spark's Python workers: ours, which has imported what reading takes, unless the user has named one.
+"""How Spark has its Python workers, unless the user says otherwise: forked by our daemon, which has imported what reading
+takes, and connected by Unix domain sockets.
 
 `application` and `alone` ask it for a session's settings. Starts nothing.
 """
@@ -13,9 +14,12 @@ log = logging.getLogger(__name__)
 DAEMON = "spark.python.daemon.module"
 OURS = "shardherd.spark.daemon"
 
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Spark 4.1 and later know it; older ones connect by TCP, by which what a task reads costs twice as much to hand over."""
 
-def forked_ready(settings: Mapping[str, str]) -> dict[str, str]:
-    """A session's settings with our daemon; a user's own stays, and the log names the two."""
+
+def with_workers(settings: Mapping[str, str]) -> dict[str, str]:
+    """A session's settings with our daemon and such sockets; a user's own stay, and the log names a daemon that is not ours."""
     theirs = settings.get(DAEMON)
     if theirs is not None and theirs != OURS:
         log.warning(
@@ -24,4 +28,4 @@ def forked_ready(settings: Mapping[str, str]) -> dict[str, str]:
             theirs,
             OURS,
         )
-    return {DAEMON: OURS, **settings}
+    return {DAEMON: OURS, SOCKETS: "true", **settings}

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import shardherd.spark
-from shardherd.spark.workers import forked_ready
+from shardherd.spark.workers import with_workers
 from tests.harness.kinesis import PLAYED, REGION, PlayedKinesis, put, stream
 from tests.harness.spark import make_session
 from tests.integration.spark.drivers import until
@@ -20,7 +20,7 @@ KEYS = [f"key-{number}" for number in range(20)]
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[SparkSession]:
-    made = make_session(tmp_path / "spark", forked_ready({"spark.master": "local[2]"}))
+    made = make_session(tmp_path / "spark", with_workers({"spark.master": "local[2]"}))
     shardherd.spark.register(made)
     yield made
     made.stop()

@@ -27,7 +27,7 @@ import shardherd.spark
 from dev.cluster import Cluster
 from shardherd.spark.schema import columns
 from shardherd.spark.warming import start_workers
-from shardherd.spark.workers import forked_ready
+from shardherd.spark.workers import with_workers
 from tests.harness.spark import make_session
 from tests.integration.spark.drivers import produce, until
 from tests.integration.spark.page import lines_of, ten_lines
@@ -40,7 +40,7 @@ Create = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    settings = forked_ready({"spark.master": "local[2]", "spark.sql.streaming.noDataProgressEventInterval": "100"})
+    settings = with_workers({"spark.master": "local[2]", "spark.sql.streaming.noDataProgressEventInterval": "100"})
     made = make_session(tmp_path_factory.mktemp("spark"), settings)
     shardherd.spark.register(made)
     yield made
@@ -138,6 +138,12 @@ def site(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Site:
 def rows_of(topic: str, *spans: tuple[int, int, int]) -> list[tuple[str, int]]:
     """Rows by partition, first and next offset."""
     return sorted((f"{topic}/{partition}", at) for partition, first, stop in spans for at in range(first, stop))
+
+
+def test_python_workers_are_connected_by_unix_domain_sockets(spark: SparkSession) -> None:
+    asked = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED"))
+
+    assert asked.collect() == ["true"]
 
 
 def test_a_batch_has_every_column(site: Site, cluster: Cluster, create: Create) -> None:

@@ -1,10 +1,13 @@
-"""Which daemon forks Spark's Python workers, and what it has imported before it does."""
+"""How Spark has its Python workers: which daemon forks them, what it has imported before it does, how they are connected."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +16,13 @@ import pytest
 
 from shardherd.spark import alone, application
 from shardherd.spark.pod import read_pod
-from shardherd.spark.workers import forked_ready
+from shardherd.spark.workers import with_workers
 from tests.unit.spark.test_pod import POD
 from tests.unit.without_pandas import WITHOUT_PANDAS
 
 ROOT = Path(__file__).parents[3]
 DAEMON = "spark.python.daemon.module"
+SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 
 def run(code: str) -> list[str]:
@@ -30,13 +34,15 @@ def run(code: str) -> list[str]:
 
 
 def test_ours_forks_them_where_the_user_has_said_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    assert forked_ready({"spark.ui.enabled": "false"}) == {"spark.ui.enabled": "false", DAEMON: "shardherd.spark.daemon"}
+    found = with_workers({"spark.ui.enabled": "false"})
+
+    assert found == {"spark.ui.enabled": "false", DAEMON: "shardherd.spark.daemon", SOCKETS: "true"}
     assert caplog.messages == []
 
 
 def test_a_users_own_stays_and_the_log_names_both(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert forked_ready({DAEMON: "theirs.daemon"}) == {DAEMON: "theirs.daemon"}
+        assert with_workers({DAEMON: "theirs.daemon"}) == {DAEMON: "theirs.daemon", SOCKETS: "true"}
 
     assert caplog.messages == [
         "spark.python.daemon.module is theirs.daemon and stays so: every Python worker imports for itself what reading takes, "
@@ -45,8 +51,12 @@ def test_a_users_own_stays_and_the_log_names_both(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_user_who_names_ours_hears_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    assert forked_ready({DAEMON: "shardherd.spark.daemon"}) == {DAEMON: "shardherd.spark.daemon"}
+    assert with_workers({DAEMON: "shardherd.spark.daemon"}) == {DAEMON: "shardherd.spark.daemon", SOCKETS: "true"}
     assert caplog.messages == []
+
+
+def test_they_are_connected_by_unix_domain_sockets_unless_the_user_says_otherwise() -> None:
+    assert with_workers({SOCKETS: "false"}) == {DAEMON: "shardherd.spark.daemon", SOCKETS: "false"}
 
 
 def test_a_session_has_it_and_whoever_names_another_one_wins() -> None:
@@ -137,3 +147,39 @@ print([faults() < 100 for _ in range(3)])
 
 def test_memory_that_was_given_back_is_used_again_and_not_cleared_by_the_kernel() -> None:
     assert run(USING_MEMORY) == ["[True, True, True]"]
+
+
+ANSWERING = """
+def main(infile, outfile):
+    infile.read()
+    outfile.write(b"a last word")
+"""
+"""In the place of `pyspark.worker`: it writes once the other end is closed."""
+
+
+def test_a_worker_whose_last_word_nobody_reads_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "pyspark_answering.py").write_text(ANSWERING)
+    # As Spark gives it to its daemons.
+    sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path)}
+    sockets |= {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
+    environment = {**os.environ, **sockets, "PYTHONPATH": f"{tmp_path}:{ROOT / 'operator'}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "shardherd.spark.daemon", "pyspark_answering"]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        address = process.stdout.read(int.from_bytes(process.stdout.read(4), "big")).decode()
+        with socket.socket(socket.AF_UNIX) as planner:
+            planner.connect(address)
+            worker = int.from_bytes(planner.recv(4), "big")
+            # As a planner does that has its answer.
+            planner.shutdown(socket.SHUT_WR)
+            planner.shutdown(socket.SHUT_RD)
+        ended = os.pidfd_open(worker)
+        select.select([ended], [], [])
+        os.close(ended)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[1].decode()
+
+    assert said == ""
