@@ -59,6 +59,24 @@ def test_they_are_connected_by_unix_domain_sockets_unless_the_user_says_otherwis
     assert with_workers({SOCKETS: "false"}) == {DAEMON: "shardherd.spark.daemon", SOCKETS: "false"}
 
 
+@pytest.mark.parametrize(
+    ("folder", "connected"),
+    [("/tmp/volumes", True), ("/" + 39 * "t", True), ("/" + 40 * "t", False), ("/" + 20 * "\u00e4", False)],
+)
+def test_they_are_connected_by_tcp_where_the_path_of_a_socket_would_be_too_long(
+    monkeypatch: pytest.MonkeyPatch, folder: str, connected: bool
+) -> None:
+    found = [
+        with_workers({"spark.python.unix.domain.socket.dir": folder}),
+        with_workers({"spark.driver.extraJavaOptions": f"-Xss2m -Djava.io.tmpdir={folder} -Xmx1g"}),
+        with_workers({"spark.executor.extraJavaOptions": f'"-Djava.io.tmpdir={folder}"'}),
+    ]
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f'"-Djava.io.tmpdir={folder}" -Xss2m')
+    found += [with_workers({}), with_workers({"spark.python.unix.domain.socket.dir": "/tmp"})]
+
+    assert [SOCKETS in each for each in found] == [*4 * [connected], True]
+
+
 def test_a_session_has_it_and_whoever_names_another_one_wins() -> None:
     group = {"SHARDHERD_SPARK_CONF": json.dumps({DAEMON: "of.the.group"})}
     found = [
