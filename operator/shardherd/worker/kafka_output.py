@@ -71,11 +71,9 @@ class KafkaOutput(TransactionalOutput):
             raise OutputsError(f"topic of {about} must be the name of a topic, and {said}")
         if not isinstance(self.compression, str) or self.compression not in COMPRESSIONS:
             raise OutputsError(f"compression of {about} must be one of {', '.join(COMPRESSIONS)}, not {self.compression!r}")
-        if no_number(self.transaction_timeout, 0) or not self.transaction_timeout:
-            raise OutputsError(f"transaction_timeout of {about} must be above 0 seconds, not {self.transaction_timeout!r}")
-        if self.transaction_timeout > LONGEST_TRANSACTION:
+        if no_number(self.transaction_timeout, 0) or not 0 < self.transaction_timeout <= LONGEST_TRANSACTION:
             raise OutputsError(
-                f"transaction_timeout of {about} must be {LONGEST_TRANSACTION:.0f} seconds or less, not"
+                f"transaction_timeout of {about} must be a number of seconds above 0, up to {LONGEST_TRANSACTION:.0f}, not"
                 f" {self.transaction_timeout!r}"
             )
         self._kafka = connection(*self._access(), STEP_TIMEOUT)

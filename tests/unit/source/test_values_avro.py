@@ -229,7 +229,7 @@ def test_a_schema_that_cannot_be_used_says_why(schema: str, message: str) -> Non
     [
         (record(("key", {"type": "fixed", "name": "key", "size": -1})), "fixed 'key' has a size of -1"),
         (record(("key", {"type": "fixed", "name": "key", "size": "x"})), "is no Avro schema: ValueError"),
-        ('{"type": "array", "items": ' * 5000 + '"int"' + "}" * 5000, "is no Avro schema: maximum recursion depth exceeded"),
+        ('{"type": "array", "items": ' * 5000 + '"int"' + "}" * 5000, "is nested too deep: take a schema of fewer levels"),
         (None, "None is no Avro schema: the JSON object must be str"),
     ],
     ids=["a fixed of less than nothing", "a fixed of no number", "nested too deep", "no text"],
@@ -244,7 +244,7 @@ def test_a_schema_of_a_registry_that_cannot_be_used_names_the_registry(
     with pytest.raises(registry.RegistryError) as raised:
         decoded(record(("id", "int")), framed(written, integer(1)), url=schemas.url)
 
-    assert f"schema {written} of the schema registry at {schemas.url}: " in str(raised.value)
+    assert str(raised.value).startswith(f"schema {written} of the schema registry at {schemas.url}")
     assert message in str(raised.value)
     assert schemas.asked == [written]
 

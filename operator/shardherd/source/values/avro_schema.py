@@ -45,7 +45,9 @@ def parse(text: str, what: str = "option valueSchema", *, recursive: bool = Fals
     """An Avro schema from its JSON; records of a `recursive` one may contain themselves. Raises SchemaError."""
     try:
         found = json.loads(text)
-    except (TypeError, RecursionError) as error:
+    except RecursionError as error:
+        raise SchemaError(f"{what} is nested too deep: take a schema of fewer levels") from error
+    except TypeError as error:
         raise SchemaError(f"{what}: {repr(text)[:200]} is no Avro schema: {error}") from error
     except ValueError as error:
         # A primitive may be given by its name alone.
@@ -56,7 +58,9 @@ def parse(text: str, what: str = "option valueSchema", *, recursive: bool = Fals
         return _avro(found, "", {}, None if recursive else ())
     except SchemaError as error:
         raise SchemaError(f"{what}: {error}") from error
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except RecursionError as error:
+        raise SchemaError(f"{what} is nested too deep: take a schema of fewer levels") from error
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise SchemaError(f"{what}: {text[:200]!r} is no Avro schema: {error!r}") from error
 
 
