@@ -140,12 +140,6 @@ def rows_of(topic: str, *spans: tuple[int, int, int]) -> list[tuple[str, int]]:
     return sorted((f"{topic}/{partition}", at) for partition, first, stop in spans for at in range(first, stop))
 
 
-def test_python_workers_are_connected_by_unix_domain_sockets(spark: SparkSession) -> None:
-    asked = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED"))
-
-    assert asked.collect() == ["true"]
-
-
 def test_a_batch_has_every_column(site: Site, cluster: Cluster, create: Create) -> None:
     topic = create(1)
     expected = written(cluster, topic)
@@ -232,6 +226,8 @@ def test_the_workers_that_are_started_ahead_are_those_that_read(
 
     assert len(ahead) == 2
     assert workers(spark) == ahead
+    variables = [Path(f"/proc/{worker}/environ").read_text().split("\0") for worker in ahead]
+    assert ["PYTHON_UNIX_DOMAIN_ENABLED=True" in each for each in variables] == [True, True], "and not by TCP"
 
 
 def test_a_worker_in_the_place_of_one_that_ended_has_imported_what_reading_takes(
