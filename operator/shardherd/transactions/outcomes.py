@@ -5,7 +5,8 @@ Raised and returned by what writes. Decides nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 LONGEST_TRANSACTION = 2_147_483.0
 """Most seconds of a `transaction_timeout`: brokers are told it in milliseconds, of 32 bits."""
@@ -32,3 +33,12 @@ class Stored(NamedTuple):
     position: int
     epoch: int = 0
     topic_id: str = ""
+
+
+def no_timeout(value: Any) -> str:
+    """What a `transaction_timeout` must be, and this is not: "must be ..., not ..."; empty if it is one."""
+    # A bool is an int to Python, and a mistake here.
+    is_one = isinstance(value, Real) and not isinstance(value, bool)
+    if is_one and 0 < value <= LONGEST_TRANSACTION:
+        return ""
+    return f"must be a number of seconds above 0, up to {LONGEST_TRANSACTION:.0f}, not {value!r}"

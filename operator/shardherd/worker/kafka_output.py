@@ -10,12 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardherd.consumer.settings_given import no_number
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.security.environment import BOOTSTRAP, KafkaAccess
-from shardherd.transactions.outcomes import LONGEST_TRANSACTION
+from shardherd.transactions.outcomes import no_timeout
 from shardherd.worker.guarantees import OutputsError
 from shardherd.worker.output import MovedPositionError, ShardGrant, TransactionalOutput
 from shardherd.worker.records import Record, records_of
@@ -71,11 +70,8 @@ class KafkaOutput(TransactionalOutput):
             raise OutputsError(f"topic of {about} must be the name of a topic, and {said}")
         if not isinstance(self.compression, str) or self.compression not in COMPRESSIONS:
             raise OutputsError(f"compression of {about} must be one of {', '.join(COMPRESSIONS)}, not {self.compression!r}")
-        if no_number(self.transaction_timeout, 0) or not 0 < self.transaction_timeout <= LONGEST_TRANSACTION:
-            raise OutputsError(
-                f"transaction_timeout of {about} must be a number of seconds above 0, up to {LONGEST_TRANSACTION:.0f}, not"
-                f" {self.transaction_timeout!r}"
-            )
+        if wrong := no_timeout(self.transaction_timeout):
+            raise OutputsError(f"transaction_timeout of {about} {wrong}")
         self._kafka = connection(*self._access(), STEP_TIMEOUT)
         check_topic(self._kafka, self.topic, [shard])
 

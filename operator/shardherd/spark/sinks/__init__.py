@@ -110,19 +110,15 @@ def kafka(
     above the sink's position, which is an error otherwise. What reads Kinesis has no such positions, and is refused. Raises
     SinkError, KafkaSettingError.
     """
-    from shardherd.consumer.settings_given import no_number
     from shardherd.source.encoding.record_encoding import COMPRESSIONS
     from shardherd.spark.sinks.kafka_topic import KafkaSink
-    from shardherd.transactions.outcomes import LONGEST_TRANSACTION, SinkError
+    from shardherd.transactions.outcomes import SinkError, no_timeout
 
     _check_text("topic", topic, "the name of a topic")
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SinkError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
-    if no_number(transaction_timeout, 0) or not 0 < transaction_timeout <= LONGEST_TRANSACTION:
-        raise SinkError(
-            f"transaction_timeout must be a number of seconds above 0, up to {LONGEST_TRANSACTION:.0f}, not"
-            f" {transaction_timeout!r}"
-        )
+    if wrong := no_timeout(transaction_timeout):
+        raise SinkError(f"transaction_timeout {wrong}")
     return KafkaSink(
         topic,
         _access(_texts("options", options)),
