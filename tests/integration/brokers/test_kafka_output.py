@@ -285,7 +285,10 @@ def test_where_it_writes_is_checked_when_it_is_opened(site: Site) -> None:
     for attributes, said in (
         ({"topic": ""}, "topic of Events must be the name of a topic, and is empty"),
         ({"compression": "lzma"}, "compression of Events must be one of none, gzip, snappy, lz4, zstd, not 'lzma'"),
-        ({"transaction_timeout": 0}, "transaction_timeout of Events must be above 0 seconds, not 0"),
+        (
+            {"transaction_timeout": 0},
+            "transaction_timeout of Events must be a number of seconds above 0, up to 2147483, not 0",
+        ),
         ({"kafka": {"client.id": "x"}}, "kafka of Events must have bootstrap.servers, beside client.id"),
         ({"kafka": {"bootstrap.servers": "x:9092", "acks": "0"}}, "kafka of Events: .*acks"),
     ):
