@@ -337,6 +337,9 @@ def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
         ({"prometheus": {"rules": {"lagSeconds": 0}}}, "lagSeconds"),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
         ({"lease": None}, "missing property 'lease'"),
+        ({"metrics": {"port": 8080}}, "api.port and metrics.port are both 8080: give each a port of its own"),
+        ({"api": {"port": 8443}}, "api.port and tls.port are both 8443: give each a port of its own"),
+        ({"page": {"enabled": True, "port": 9090}}, "metrics.port and page.port are both 9090: give each a port of its own"),
         ({"rbac": {"confineDrivers": None}}, "at '/rbac': missing property 'confineDrivers'"),
         ({"networkPolicy": {"enabled": True, "kafkaPorts": None}}, "at '/networkPolicy': missing property 'kafkaPorts'"),
         (
@@ -362,6 +365,12 @@ def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
 def test_a_wrong_value_is_refused_by_name(chart: Chart, values: Json, said: str) -> None:
     with pytest.raises(ClusterError, match=said):
         chart.text(values)
+
+
+def test_the_port_of_what_is_off_may_be_that_of_another(chart: Chart) -> None:
+    values = {"tls": {"mode": "disabled"}, "api": {"port": 8443}, "metrics": {"port": 8082}, "page": {"enabled": False}}
+    (container,) = chart.one("Deployment", values=values)["spec"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "api", "containerPort": 8443}, {"name": "metrics", "containerPort": 8082}]
 
 
 def test_a_selector_is_given_to_the_operator_as_kubectl_takes_it(chart: Chart) -> None:

@@ -29,6 +29,22 @@ authorization:
 {{- end -}}
 {{- end -}}
 
+{{/* What the operator's container listens on, as a YAML list. Two on one port would end it as it starts. */}}
+{{- define "shardherd.ports" -}}
+{{- $ports := list (list "api" "api" .Values.api.port) -}}
+{{- if ne .Values.tls.mode "disabled" }}{{ $ports = append $ports (list "api-tls" "tls" .Values.tls.port) }}{{ end -}}
+{{- $ports = append $ports (list "metrics" "metrics" .Values.metrics.port) -}}
+{{- if .Values.page.enabled }}{{ $ports = append $ports (list "page" "page" .Values.page.port) }}{{ end -}}
+{{- $taken := dict -}}
+{{- range $each := $ports -}}
+{{- $number := last $each | int | toString -}}
+{{- with get $taken $number }}{{ fail (printf "%s.port and %s.port are both %s: give each a port of its own" . (index $each 1) $number) }}{{ end -}}
+{{- $_ := set $taken $number (index $each 1) }}
+- name: {{ first $each }}
+  containerPort: {{ last $each }}
+{{- end -}}
+{{- end -}}
+
 {{/* Whether the API is served over plain HTTP. The port is there in any case: probes and `kubectl port-forward` use it. */}}
 {{- define "shardherd.plain" -}}
 {{- if or (eq .Values.tls.mode "disabled") .Values.tls.acceptPlain -}}true{{- end -}}
