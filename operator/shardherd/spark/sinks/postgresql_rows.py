@@ -19,7 +19,11 @@ from psycopg import sql
 
 from shardherd.spark.running_batch import BatchRange
 from shardherd.spark.sinks.positions import Pending
-from shardherd.spark.sinks.rows import Rows
+from shardherd.spark.sinks.rows import OFFSET, SEQUENCE_NUMBER, SHARD, Rows
+from shardherd.transactions.outcomes import SinkError
+
+NUL = "\0"
+"""The one character that PostgreSQL keeps in no text."""
 
 IDLE_LIMIT = "60s"
 """How long the server waits for a client that is paused between two statements: it holds the locks of its positions."""
@@ -35,6 +39,10 @@ BEGIN = (
     " VALUES (%(sink)s, %(group)s, %(shard)s, %(stop)s, %(epoch)s) ON CONFLICT DO NOTHING"
 )
 """The first position of a shard, if there still is none."""
+
+
+class TextRefusedError(SinkError):
+    """A text has a character that PostgreSQL cannot keep. Names the column and the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +132,31 @@ def copy_rows(batches: Iterable[pa.RecordBatch], job: CopyJob) -> Iterator[pa.Re
 
 
 def csv_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> bytes:
-    """These columns as PostgreSQL reads CSV: texts in quotes, null as nothing."""
+    """These columns as PostgreSQL reads CSV: texts in quotes, null as nothing. Raises TextRefusedError."""
     found = pa.RecordBatch.from_arrays([_readable(batch.column(name)) for name in columns], names=list(columns))
     into = BytesIO()
     pacsv.write_csv(found, into, pacsv.WriteOptions(include_header=False, quoting_style="needed"))
-    return into.getvalue()
+    written = into.getvalue()
+    if NUL.encode() in written:
+        raise TextRefusedError(_with_nul(batch, columns))
+    return written
+
+
+def _with_nul(batch: pa.RecordBatch, columns: tuple[str, ...]) -> str:
+    """Which column has a text with U+0000, and in the row of which record."""
+    for name in columns:
+        found = batch.column(name)
+        if pa.types.is_string(found.type) or pa.types.is_large_string(found.type):
+            row = pc.index(pc.match_substring(found, NUL), True).as_py()
+            if row >= 0:
+                known = [each for each in (SHARD, OFFSET, SEQUENCE_NUMBER) if each in batch.schema.names]
+                record = ", ".join(f"{each} {batch.column(each)[row].as_py()!r}" for each in known)
+                where = f" ({record})" if record else ""
+                return (
+                    f"the column {name!r} has a text with the character U+0000{where}, which no text of PostgreSQL may have: "
+                    f"take it out (replace({name}, char(0), '')), or write the column as binary into a bytea"
+                )
+    raise AssertionError("only texts are written with their bytes")
 
 
 def _readable(values: pa.Array[Any]) -> pa.Array[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardherd.spark.sinks.postgresql_rows import csv_of
+from shardherd.spark.sinks.postgresql_rows import TextRefusedError, csv_of
 
 FIRST_SECOND = -62_135_596_800_000_000
 """Microseconds from 0001-01-01 00:00:00 to 1970."""
@@ -38,3 +38,21 @@ FIRST_DAY = -719_162
 def test_times_and_days_before_the_year_1_have_their_era(values: pa.Array[Any], written: list[str]) -> None:
     found = csv_of(pa.record_batch({"at": values}), ("at",)).decode().splitlines()
     assert [line.strip('"') for line in found] == written
+
+
+def test_a_text_with_a_character_that_postgresql_has_not_is_refused_with_its_column_and_record() -> None:
+    batch = pa.record_batch(
+        {"shard": ["clicks/0"] * 2, "offset": [7, 8], "key": [b"\0", b""], "page": ["/a", "/b"], "said": [None, "a\0b"]}
+    )
+    with pytest.raises(TextRefusedError) as refused:
+        csv_of(batch, ("key", "page", "said"))
+    assert str(refused.value) == (
+        "the column 'said' has a text with the character U+0000 (shard 'clicks/0', offset 8), which no text of PostgreSQL may "
+        "have: take it out (replace(said, char(0), '')), or write the column as binary into a bytea"
+    )
+    assert csv_of(batch, ("key", "page")) == b'"\\x00","/a"\n"\\x","/b"\n'
+
+
+def test_a_result_of_a_cell_has_no_record_that_could_be_named() -> None:
+    with pytest.raises(TextRefusedError, match=r"has a text with the character U\+0000, which no text"):
+        csv_of(pa.record_batch({"key": ["\0"]}), ("key",))
