@@ -58,7 +58,8 @@ REASONS = {
     layout.BAD_OFFSET: "a record's offset is not in its batch, or not above the one before it",
     layout.TRAILING_BYTES: "bytes are left over after its last record",
     layout.BAD_BATCH_ORDER: "it starts below the end of the batch before it",
-    layout.BAD_TIMESTAMP: "a record's time is beyond what Spark's timestamps can say",
+    layout.BAD_TIMESTAMP: "a record's time is beyond what Spark's timestamps can say (is it in nanoseconds?): leave the column "
+    "timestamp out of the query's schema, or go on after this batch",
     layout.BAD_HEADERS: "a record's headers do not fit the record",
 }
 
