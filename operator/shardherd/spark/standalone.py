@@ -208,8 +208,11 @@ class Standalone:
         another = {topic for topic, known in topics.items() if _differ(known, listed.topics.get(topic))}
         if anew := frozenset(shard for shard in readable if shard not in positions or split(shard)[0] in another):
             begins = self._kafka.begins(anew, TIMEOUT)
-            positions |= begins
             readable -= anew - begins.keys()
+            another &= {split(shard)[0] for shard in readable}
+            # Of the topic before, no position means anything: neither where no leader answers yet, nor of partitions to come.
+            positions = {shard: at for shard, at in positions.items() if split(shard)[0] not in another}
+            positions |= begins
         # Where a loss was passed over, the new position must be logged at once: what comes after it is no loss.
         passed = bool(another & {split(shard)[0] for shard in readable})
         topics |= {topic: listed.topics[topic] for topic in {split(shard)[0] for shard in readable}}

@@ -20,7 +20,7 @@ from shardherd.spark.offsets import STANDALONE, Offsets
 from shardherd.spark.options import Settings, read_options
 from shardherd.spark.standalone import DataLostError, Standalone, ranges_between
 
-A, B = ShardId("clicks/0"), ShardId("clicks/1")
+A, B, C = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2")
 NOTHING = Offsets(STANDALONE).as_dict()
 
 
@@ -278,6 +278,21 @@ def test_a_topic_made_anew_is_read_from_its_beginning_where_that_is_wanted(
         "topic 'clicks' was deleted and made anew (its id was id-1, and is id-2): going on with what there is, because "
         "failOnDataLoss is false"
     ]
+
+
+def test_nothing_of_a_topic_made_anew_goes_on_where_the_one_before_was_read_to(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10), s1=(0, 10), s2=(0, 10)), patch, failOnDataLoss="false")
+    query.next()
+    query.kafka.topics, query.kafka.spans = {"clicks": "id-2"}, {A: (0, 40), B: (0, 50)}
+    query.kafka.silent = {B}
+
+    assert query.next() is None
+    assert query.next(after=5) == {A: (0, 40)}
+    query.kafka.silent = set()
+    assert query.next() == {B: (0, 50)}, "its leader was elected a moment later"
+    query.start()
+    query.kafka.spans[C] = (0, 60)
+    assert query.next() == {C: (0, 60)}, "the topic has grown to as many partitions as the one before had"
 
 
 def test_a_topic_that_is_gone_for_a_moment_is_no_loss(patch: pytest.MonkeyPatch) -> None:
