@@ -245,6 +245,7 @@ class Agent(ConsumerRun[Tracker]):
             self._event_seen.clear()
         self._accepted = False
         self.batch = None
+        self._bounds = None  # of the query before, whose end may not have been acted upon yet
         self._adoption.query_began()
         self.limits = limits
         self.batch_sizing.target = limits.target_seconds or TARGET_SECONDS

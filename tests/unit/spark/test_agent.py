@@ -912,6 +912,22 @@ def test_available_now_needs_no_warm_up_and_reads_up_to_what_there_was() -> None
     story(body)
 
 
+def test_a_query_that_follows_one_of_available_now_at_once_reads_what_comes_too() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        await scene.agent.prepare_available_now()
+        first = await scene.agent.latest(start, None)
+        assert spans(first) == {A: (0, 100, 4)}
+        scene.agent.finished(first)
+        scene.end_offsets.end_offsets[A] = 150
+        assert await scene.agent.latest(first, None) is first
+        scene.agent.query_began(Limits())  # its process is there before the end of the one before it is acted upon
+        assert spans(await scene.agent.latest(first, None)) == {A: (100, 150, 4)}
+        assert scene.agent.query_ended(), "such a query is not started again by itself"
+
+    story(body)
+
+
 def test_a_shard_is_read_up_to_its_end_also_by_available_now_which_waits_until_that_is_known() -> None:
     async def body(scene: Scene) -> None:
         scene.end_offsets.end_offsets = {A: 100}
