@@ -59,6 +59,7 @@ def delta(
     from shardherd.spark.sinks.delta_table import DeltaSink
 
     _check_text("table", table, "the path or the URI of a Delta table")
+    _check_common(name, accept_gaps, cell)
     return DeltaSink(
         table,
         partition_by=_columns("partition_by", partition_by),
@@ -115,6 +116,9 @@ def kafka(
     from shardherd.transactions.outcomes import SinkError, no_timeout
 
     _check_text("topic", topic, "the name of a topic")
+    _check_common(name, accept_gaps, cell)
+    if group_id != "":
+        _check_text("group_id", group_id, "the id of a Kafka group")
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SinkError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
     if wrong := no_timeout(transaction_timeout):
@@ -194,8 +198,13 @@ def postgresql(
     the extra `shardherd[postgresql]`, in executors too. Raises SinkError.
     """
     from shardherd.spark.sinks.postgresql_table import PostgreSQLSink
+    from shardherd.transactions.outcomes import SinkError
 
     _check_text("table", table, "the name of a table")
+    _check_text("positions", positions, "the name of a table")
+    _check_common(name, accept_gaps, cell)
+    if not isinstance(conninfo, str):
+        raise SinkError(f"conninfo must be a text, as psycopg takes it, not {type(conninfo).__name__}")  # it may be a secret
     return PostgreSQLSink(
         conninfo,
         table,
@@ -213,6 +222,19 @@ def _check_text(argument: str, given: object, what: str) -> None:
 
     if not isinstance(given, str) or not given:
         raise SinkError(f"{argument} must be {what}, not {given!r}")
+
+
+def _check_common(name: object, accept_gaps: object, cell: object) -> None:
+    """What every sink may be given. Raises SinkError: a text like "false" would accept gaps."""
+    from shardherd.spark.cells.build import Cell
+    from shardherd.transactions.outcomes import SinkError
+
+    if not isinstance(name, str):
+        raise SinkError(f"name must be a text, not {name!r}")
+    if not isinstance(accept_gaps, bool):
+        raise SinkError(f"accept_gaps must be True or False, not {accept_gaps!r}")
+    if cell is not None and not isinstance(cell, Cell):
+        raise SinkError(f"cell must be what build(cell) was called with, not {cell!r}: write cell=cell")
 
 
 def _columns(argument: str, given: object) -> tuple[str, ...]:
