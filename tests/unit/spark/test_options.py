@@ -189,6 +189,12 @@ def test_a_query_on_aws_may_be_who_its_pod_is() -> None:
         ({"startingOffsets": '{"clicks": 3}'}, "option startingOffsets, topic 'clicks': give an object of partitions"),
         ({"startingOffsets": "{}"}, "option startingOffsets names no partition"),
         ({"startingOffsets": "{"}, "option startingOffsets must be JSON such as"),
+        (
+            {"startingOffsets": '{"clicks": {"0": 1}, "clicks": {"1": 2}}'},
+            "option startingOffsets names 'clicks' twice: name it once",
+        ),
+        ({"startingOffsets": '{"clicks": {"0": 1, "0": 2}}'}, "option startingOffsets names '0' twice: name it once"),
+        ({"startingOffsets": '{"clicks": {"0": 1, "00": 2}}'}, "option startingOffsets names shard clicks/0 twice"),
         ({"startingTimestamp": "now"}, "option startingTimestamp must be a time in milliseconds since 1970, not 'now'"),
         ({"startingOffsets": "latest", "startingTimestamp": "1"}, "options startingOffsets and startingTimestamp say the same"),
         (
@@ -244,6 +250,7 @@ def test_what_is_wrong_is_named_with_its_remedy(options: dict[str, str], reason:
     ("options", "reason"),
     [
         ({"assign": '{"clicks": []}'}, r'option assign must list partitions, as in {"clicks": \[0, 1\]}'),
+        ({"assign": '{"clicks": [0], "clicks": [1]}'}, "option assign names 'clicks' twice: name it once"),
         ({"assign": '{"clicks": ["0"]}'}, "option assign must list partitions"),
         ({"assign": '{"clicks": 0}'}, "option assign must list partitions"),
         ({"subscribePattern": "("}, "option subscribePattern '\\(' is not a regular expression"),

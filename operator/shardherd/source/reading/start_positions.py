@@ -137,15 +137,28 @@ def _per_shard(option: str, text: str, *, lowest: int) -> dict[ShardId, int]:
                     f"option {option}, topic {topic!r}: {partition[:80]!r}: {repr(value)[:80]} is wrong; write it as in"
                     f" {example}"
                 )
-            found[ShardId(f"{topic}/{number}")] = value
+            shard = ShardId(f"{topic}/{number}")
+            if shard in found:  # "0" and "00" are one partition
+                raise RangeBoundError(f"option {option} names shard {shard} twice: name it once")
+            found[shard] = value
     if not found:
         raise RangeBoundError(f"option {option} names no partition; write it as in {example}")
     return found
 
 
 def _json(option: str, text: str, example: str) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        named: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in named:
+                raise RangeBoundError(f"option {option} names {name[:80]!r} twice: name it once")
+            named[name] = value
+        return named
+
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=once)
+    except RangeBoundError:
+        raise
     except RecursionError as error:
         raise RangeBoundError(f"option {option} must be JSON such as {example}: nested too deep") from error
     except ValueError as error:
