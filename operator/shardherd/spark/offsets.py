@@ -81,7 +81,9 @@ def parse(raw: Mapping[str, Any] | str, group: str) -> Offsets:
         shards = {ShardId(shard): ReadRange(*map(int, each)) for shard, each in found["shards"].items()}
         leaders = {ShardId(shard): int(epoch) for shard, epoch in found.get("leaders", {}).items()}
         return Offsets(group, int(found["warm"]), shards, found.get("topics"), leaders, bool(found.get("accepted")))
-    except (KeyError, TypeError, AttributeError) as error:
+    except OffsetsError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise OffsetsError(
             f"the checkpoint location holds offsets of another source: {str(found)[:200]}; use a checkpointLocation of its own"
         ) from error

@@ -38,6 +38,9 @@ def test_what_was_written_is_read_back(topics: dict[str, str] | None) -> None:
         ({"clicks": {"0": 5}}, "of another source"),
         ({"group": "uid", "shards": {"clicks/0": 5}, "v": 1, "warm": 0}, "of another source"),
         ({"group": "uid", "shards": {"clicks/0": [1, 2]}, "v": 1, "warm": 0}, "of another source"),
+        ({"group": "uid", "shards": {"clicks/0": [1, 2, "x"]}, "v": 1, "warm": 0}, "of another source"),
+        ({"group": "uid", "shards": {"clicks/0": [1, float("inf"), 3]}, "v": 1, "warm": 0}, "of another source"),
+        ({"group": "uid", "shards": {}, "v": 1, "warm": "often"}, "of another source"),
         (["clicks"], "of another source"),
     ],
 )
