@@ -2,8 +2,9 @@
 
 A query that keeps its checkpoint location first asks for what comes after the last micro-batch that Spark has logged as
 finished. If that was of a query which was not refused, and this consumer has held a shard without a gap since it was handed
-out, nobody else can have read it, and the range is finished for the group too. Called by the agent, which says when; whose a
-range still is, is the tracker's rule. Pure.
+out, nobody else can have read it, and the range is finished for the group too. What was left out when a micro-batch was read
+again is not: Spark commits it all the same, and the shard may come back to this consumer, whose it was all the time. Called by
+the agent, which says when; whose a range still is, is the tracker's rule. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ class Adoption:
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
         self._asked = False
+        self._left_out: dict[ShardId, ReadRange] = {}
         self.proven: Mapping[ShardId, ReadRange] = {}
+
+    def left_out(self, ranges: Mapping[ShardId, ReadRange]) -> None:
+        """These are of a micro-batch that Spark runs again, and were not read again."""
+        self._left_out |= ranges
 
     def query_began(self) -> None:
         self._asked, self.proven = False, {}
@@ -47,10 +53,12 @@ class Adoption:
         return ours
 
     def _unread(self, named: Mapping[ShardId, ReadRange]) -> dict[ShardId, ReadRange]:
-        """Those with records that would be read again."""
+        """Those with records that were read once, and would be read again."""
         positions = self._tracker.positions()
         return {
             shard: each
             for shard, each in named.items()
-            if each.start < each.stop and (shard not in positions or positions[shard] < each.stop)
+            if each.start < each.stop
+            and (shard not in positions or positions[shard] < each.stop)
+            and self._left_out.get(shard) != each
         }

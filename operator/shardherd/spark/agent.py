@@ -341,10 +341,11 @@ class Agent(ConsumerRun[Tracker]):
         await self._joined.wait()
         # Whoever goes begins nothing: others read it, from the coordinator's position on.
         ours = self.tracker.replay({} if self.session.ending else end.shards)
-        dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
+        dropped = {shard: each for shard, each in sorted(end.shards.items()) if each.start < each.stop and shard not in ours}
+        self._adoption.left_out(dropped)
         self.batch = read_again(ours, self.tracker.held(), self.tracker.source_ids)
         self.session.log_shards("replaying", {shard: each.epoch for shard, each in ours.items()})
-        self.session.log_shards("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
+        self.session.log_shards("dropping the logged range of", {shard: each.epoch for shard, each in dropped.items()})
         self.batch_sizing.forget()
         self.session.changed()
         return tuple(ours)

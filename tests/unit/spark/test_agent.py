@@ -163,6 +163,24 @@ def test_it_is_adopted_once_it_is_known_what_is_held() -> None:
     story(body)
 
 
+def test_what_was_left_out_of_a_replay_is_not_adopted_when_its_shard_comes_back() -> None:
+    async def body(scene: Scene) -> None:
+        scene.end_offsets.end_offsets = {A: 100}
+        scene.agent.query_began(Limits())
+        assert await scene.agent.replay(FINISHED) == (), "the coordinator waits for the end of the run before"
+        scene.coordinator.assign((A, 5, 0), since=2)
+        await scene.until(lambda: bool(scene.agent.tracker.shards))
+        end = await scene.agent.latest(FINISHED, None)
+        assert spans(end) == {A: (0, 100, 5)}, "Spark has committed a micro-batch without these records"
+        scene.agent.query_ended()
+        scene.agent.query_began(Limits())
+        assert spans(await scene.agent.latest(FINISHED, None)) == {A: (0, 100, 5)}, "so it is for the next query"
+        await asyncio.sleep(5)
+        assert scene.coordinator.checkpoints == []
+
+    story(body)
+
+
 @pytest.mark.parametrize(("epoch", "since"), [(5, 3), (5, 5), (1, 1)])
 def test_a_shard_that_may_have_been_elsewhere_is_not_adopted(epoch: int, since: int) -> None:
     async def body(scene: Scene) -> None:
