@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from shardherd.consumer.settings_given import MOST_PORT
 from shardherd.core.model.security import Security
 from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, LEAST_MEMORY
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
@@ -223,7 +224,9 @@ def _servers(text: str) -> str:
     servers = [each.strip() for each in text.split(",")]
     for each in servers:
         host, _, port = each.rpartition(":")
-        if not host or not port.isdecimal():
+        # Of an IPv6 address without brackets nobody can tell where the port begins; a larger port would be taken for another.
+        bare = ":" in host.rpartition("://")[2] and not host.endswith("]")
+        if not host or bare or not 0 < (whole_number(port) or 0) <= MOST_PORT:
             raise OptionError(f"option kafka.bootstrap.servers must be host:port, separated by commas, not {text!r}")
     return ",".join(servers)
 
