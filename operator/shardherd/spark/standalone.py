@@ -140,6 +140,7 @@ class Standalone:
         self._end_offsets: dict[ShardId, Offset] = {}
         self._away = False
         self._suspected: dict[str, float] = {}
+        self._in_doubt = False  # the last look has seen what may be a loss
         self._warned: set[str] = set()
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
@@ -147,7 +148,10 @@ class Standalone:
         begun = parse(start, STANDALONE)
         if self._looked_at is not None:
             self._closed.wait(max(0.0, self._looked_at + IDLE_WAIT - self._now()))
+        asked_at = self._now()
         end = self._first(once) if begun.topics is None else self._later(begun, once)
+        while end is None and self._unsure(begun, self._now() - asked_at) and not self._closed.wait(RETRY_DELAY):
+            end = self._later(begun, once)
         self._looked_at = self._now() if end is None else None
         return Latest(None if end is None else end.as_dict(), dict(self._end_offsets))
 
@@ -199,9 +203,23 @@ class Standalone:
             self._handed_at = self._now()
         return end
 
+    def _unsure(self, begun: Offsets, waited: float) -> bool:
+        """Whether a query with Trigger.AvailableNow must not end yet, although there is nothing to hand out just now.
+
+        That Kafka or a leader is away, or that something may be lost, is seen for a moment, and the query asks but once.
+        """
+        if self._bounds is None:
+            return False
+        if self._away or self._in_doubt:
+            return True
+        listed = frozenset() if self._listed is None else self._listed.shards
+        left = [shard for shard, each in begun.shards.items() if shard in listed and each.stop < self._bounds.get(shard, 0)]
+        return bool(left) and waited < FIRST_TIMEOUT
+
     def _next(self, begun: Offsets, once: bool) -> Offsets | None:
         listed = self._list(complete=False)
         suspected, self._suspected = self._suspected, {}
+        self._in_doubt = False
         positions = {shard: each.stop for shard, each in begun.shards.items()}
         topics = dict(begun.topics or {})
         readable = listed.shards - self._waiting(topics, listed, suspected)
@@ -269,6 +287,7 @@ class Standalone:
         """Whether this loss is certain and may be passed over. Raises DataLostError if it must not."""
         since = self._suspected[what] = suspected.get(what, self._now())
         if self._now() - since < LOSS_GRACE:
+            self._in_doubt = True
             return False
         if self._settings.fail_on_data_loss:
             raise DataLostError(

@@ -18,7 +18,7 @@ from shardherd.spark import standalone
 from shardherd.spark.batch_planner import ReaderSettings
 from shardherd.spark.offsets import STANDALONE, Offsets
 from shardherd.spark.options import Settings, read_options
-from shardherd.spark.standalone import DataLostError, Standalone, ranges_between
+from shardherd.spark.standalone import FIRST_TIMEOUT, DataLostError, Standalone, ranges_between
 
 A, B, C = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2")
 NOTHING = Offsets(STANDALONE).as_dict()
@@ -249,6 +249,63 @@ def test_available_now_ends_with_what_there_was_when_it_began(patch: pytest.Monk
     query.start()
     query.side.prepare()
     assert query.next() == {A: (100, 158), B: (0, 2)}
+
+
+class Clock:
+    """Each look at it takes a quarter of a second."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        self.time += 0.25
+        return self.time
+
+
+def again(query: Query) -> dict[str, tuple[int, int]] | None:
+    """The first micro-batch of the next run by Trigger.AvailableNow."""
+    query.side = Standalone(query.settings, 2, query.kafka, Clock())
+    query.side.prepare()
+    return query.next()
+
+
+def test_available_now_does_not_end_without_a_word_of_a_loss(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10), s1=(0, 10)), patch)
+    query.next()
+    query.kafka.spans |= {A: (0, 4), B: (0, 12)}
+
+    assert again(query) == {B: (10, 12)}
+    with pytest.raises(DataLostError, match="shard clicks/0 was read up to offset 10, but ends at 4"):
+        query.next()
+    query.kafka.topics = {"clicks": "id-2"}
+    with pytest.raises(DataLostError, match="topic 'clicks' was deleted and made anew"):
+        again(query)
+    query.kafka.topics = {}
+    with pytest.raises(DataLostError, match="topic 'clicks' does not exist any more"):
+        query.side.latest(query.at, once=False)
+
+
+def test_available_now_goes_on_at_what_there_is_where_that_is_wanted(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10)), patch, failOnDataLoss="false")
+    query.next()
+    query.kafka.topics, query.kafka.spans[A] = {"clicks": "id-2"}, (0, 40)
+
+    assert [again(query), query.next()] == [{A: (0, 40)}, None]
+    query.kafka.topics = {}
+    assert again(query) is None
+
+
+def test_available_now_does_not_end_while_kafka_or_a_leader_is_away(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10), s1=(0, 10)), patch, maxOffsetsPerTrigger="10")
+    assert again(query) == {A: (0, 5), B: (0, 5)}
+    query.kafka.away = 3
+    assert query.next() == {A: (5, 10), B: (5, 10)}
+    query.kafka.spans = {A: (0, 20), B: (0, 10)}
+    query.side = Standalone(query.settings, 2, query.kafka, clock := Clock())
+    query.side.prepare()
+    query.kafka.silent = {A}
+    assert query.next() is None, "its leader did not come back"
+    assert FIRST_TIMEOUT < clock.time < FIRST_TIMEOUT + 10
 
 
 def test_a_topic_made_anew_is_a_loss(patch: pytest.MonkeyPatch) -> None:
