@@ -21,6 +21,14 @@ def test_a_shard_that_has_its_records_lost_none() -> None:
     assert losses(clicks="id-1").resume(PART, 0.0) is None
 
 
+def test_a_topic_that_has_got_its_id_by_an_upgrade_of_the_brokers_is_no_other_one() -> None:
+    watch = losses(clicks="")
+
+    assert watch.resume(PART, 0.0) is None
+    with pytest.raises(RangeLostError, match=r"made anew \(its id was id-1 and is id-2\)"):
+        watch.resume(PART._replace(topic_id="id-2"), 0.0)
+
+
 def test_records_that_retention_deleted_are_an_error_or_skipped() -> None:
     part = PART._replace(data=b"", start=60)
 

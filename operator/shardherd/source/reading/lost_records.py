@@ -40,7 +40,8 @@ class Losses:
     ) -> None:
         self._stops = stops
         self._checks = LogChecks() if checks is None else checks
-        self._ids = dict(topic_ids)
+        # Planned by brokers that had no ids yet, as before an upgrade, a topic has an empty one.
+        self._ids = {topic: each for topic, each in topic_ids.items() if each}
         self._fail = fail
         self._short_since: dict[ShardId, float] = {}
 
