@@ -212,9 +212,14 @@ class Standalone:
             return False
         if self._away or self._in_doubt:
             return True
-        listed = frozenset() if self._listed is None else self._listed.shards
-        left = [shard for shard, each in begun.shards.items() if shard in listed and each.stop < self._bounds.get(shard, 0)]
-        return bool(left) and waited < FIRST_TIMEOUT
+        listed, topics = self._listed, begun.topics or {}
+        left = listed is not None and any(
+            shard in listed.shards
+            and (each.stop < self._bounds.get(shard, 0) or _differ(topics.get(topic, ""), listed.topics.get(topic)))
+            for shard, each in begun.shards.items()
+            for topic in [split(shard)[0]]
+        )
+        return left and waited < FIRST_TIMEOUT
 
     def _next(self, begun: Offsets, once: bool) -> Offsets | None:
         listed = self._list(complete=False)

@@ -291,6 +291,11 @@ def test_available_now_goes_on_at_what_there_is_where_that_is_wanted(patch: pyte
     query.kafka.topics, query.kafka.spans[A] = {"clicks": "id-2"}, (0, 40)
 
     assert [again(query), query.next()] == [{A: (0, 40)}, None]
+    query.kafka.topics, query.kafka.spans, query.kafka.silent = {"clicks": "id-3"}, {A: (0, 30)}, {A}
+    query.side = Standalone(query.settings, 2, query.kafka, clock := Clock())
+    query.side.prepare()
+    assert query.next() is None
+    assert clock.time > FIRST_TIMEOUT, "its leader may have been elected meanwhile"
     query.kafka.topics = {}
     assert again(query) is None
 
