@@ -308,7 +308,11 @@ class Agent(ConsumerRun[Tracker]):
     def unread(self) -> bool:
         """Whether a query with Trigger.AvailableNow must not end yet, although there was nothing to hand out just now."""
         over = self.session.ending or bool(self.refusal)
-        return self._bounds is not None and not over and self._bounds.unread(self.tracker.positions())
+        if self._bounds is None or over:
+            return False
+        positions = self.tracker.positions()
+        held_up = self.tracker.paused or self.session.too_silent
+        return self._bounds.unread(positions) or (held_up and self._bounds.left(positions))
 
     def _available(self, end_offsets: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
         """How many records each shard that may be read has up to these ends, if it has any; 1 where nothing counts them."""

@@ -31,6 +31,10 @@ class AvailableNow:
         ends = {shard: min(known.get(shard, 0), end) if is_of_kinesis(shard) else end for shard, end in self._bounds.items()}
         return EndOffsets(ends, self._bounds.leaders)
 
+    def left(self, positions: Mapping[ShardId, Offset]) -> bool:
+        """Whether there is anything to hand out once nothing holds it up. A shard that has moved is not waited for."""
+        return any(at < self._bounds.get(shard, 0) for shard, at in positions.items())
+
     def unread(self, positions: Mapping[ShardId, Offset]) -> bool:
         """Whether the query must not end yet, although nothing may be handed out just now.
 

@@ -930,6 +930,27 @@ def test_available_now_needs_no_warm_up_and_reads_up_to_what_there_was() -> None
     story(body)
 
 
+def test_a_paused_group_has_not_been_read_by_available_now() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        await scene.agent.prepare_available_now()
+        first = await scene.agent.latest(start, 60)
+        scene.coordinator.paused = True
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: scene.agent.tracker.paused)
+        assert await scene.agent.latest(first, 60) is first
+        assert scene.agent.unread(), "it goes on when it is resumed"
+        scene.coordinator.paused = False
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: not scene.agent.tracker.paused)
+        second = await scene.agent.latest(first, 60)
+        assert spans(second) == {A: (60, 100, 4)}
+        assert await scene.agent.latest(second, 60) is second
+        assert not scene.agent.unread()
+
+    story(body)
+
+
 def test_a_query_that_follows_one_of_available_now_at_once_reads_what_comes_too() -> None:
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 0))
