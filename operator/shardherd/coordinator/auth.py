@@ -37,12 +37,12 @@ class Bearer(NamedTuple):
 
     @classmethod
     def of(cls, authorization: str | None) -> Bearer | None:
-        """What this Authorization header carries; None if that is no bearer token."""
+        """What this Authorization header carries; None if that is no bearer token, all of which are ASCII."""
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
-        if scheme.lower() != "bearer" or not token:
+        if scheme.lower() != "bearer" or not token or not token.isascii():
             return None
-        return cls(token, hashlib.sha256(token.encode(errors="replace")).digest())
+        return cls(token, hashlib.sha256(token.encode()).digest())
 
 
 @dataclass(frozen=True, slots=True)

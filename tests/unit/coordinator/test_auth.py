@@ -43,7 +43,9 @@ async def test_a_bearer_token_tells_the_caller(gate: Gate) -> None:
     assert await gate.door.caller(Bearer.of("bearer  good ")) == POD
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer  ", "Basic good", "good"])
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer  ", "Basic good", "good", "Bearer goöd", "Bearer \udcff", "Bearer a.\udcff.b"]
+)
 async def test_without_a_bearer_token_nobody_is_let_in(gate: Gate, header: str | None) -> None:
     with pytest.raises(UnauthenticatedError, match="no bearer token"):
         await gate.door.caller(Bearer.of(header))
