@@ -167,5 +167,8 @@ def _shown(path: Path) -> str:
 
 
 def _wrong(path: Path, value: object, expected: str) -> InvalidRequestError:
-    shown = json.dumps(value)
-    return InvalidRequestError(f"field {_shown(path)} is {shown[:80]}; it must be {expected}")
+    try:
+        shown = json.dumps(value)[:80]
+    except RecursionError:
+        shown = "nested too deep to be shown"  # to write it takes some levels more than to read it
+    return InvalidRequestError(f"field {_shown(path)} is {shown}; it must be {expected}")

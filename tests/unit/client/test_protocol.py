@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, BrokenBarrierError
 from typing import Any
@@ -216,6 +217,12 @@ def test_what_must_be_sent_is_asked_for(missing: str) -> None:
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(errors.InvalidRequestError, match="the body is not JSON"):
         protocol.loads(Heartbeat, body)
+
+
+def test_what_is_nested_as_deep_as_can_just_be_read_is_refused_as_any_other() -> None:
+    for depth in range(1, sys.getrecursionlimit()):
+        with pytest.raises(errors.InvalidRequestError, match=r"the body is not JSON|field Heartbeat.consumer is (\[|nested)"):
+            protocol.loads(Heartbeat, b'{"consumer":' + b"[" * depth + b"]" * depth + b"}")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"5", b'"x"', b"null"])
