@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 RETRY = 0.25
 """Seconds between attempts to find out what became of a write."""
 
+LATE = 60.0
+"""Seconds after which a write that had no answer is not carried out any more."""
+
 TAKE_ATTEMPTS = 5
 """A leader that is just ending may write a few times more while we take over."""
 
@@ -98,9 +101,11 @@ class GroupStorage:
         """Make this ownership durable. If somebody has deleted it, it is made anew: we lead, so we know what it was.
 
         `grows` as for the store. Raises LeadershipLostError if another coordinator has written, OwnershipUnavailableError or
-        OwnershipTooLargeError if it surely was not written.
+        OwnershipTooLargeError if it surely was not written: a refusal says so of its own attempt only, not of one before it
+        that had no answer and may yet be carried out.
         """
         data = codec.dumps(ownership)
+        perhaps_until = float("-inf")
         while True:
             self._check_lease()
             try:
@@ -113,6 +118,15 @@ class GroupStorage:
             except (OwnershipConflictError, OutcomeUnknownError) as error:
                 # A conflict may be a late write of ours, or somebody's annotation; only another leader's write is the end.
                 log.warning("group %s: %s; reading back", self._group, error)
+                if isinstance(error, OutcomeUnknownError):
+                    perhaps_until = self._clock.now() + LATE
+                if await self._find_out(data, ownership):
+                    return
+            except OwnershipUnavailableError as error:
+                if self._clock.now() >= perhaps_until:
+                    raise
+                log.warning("group %s: %s; an attempt before may still be carried out: reading back", self._group, error)
+                await asyncio.sleep(RETRY)
                 if await self._find_out(data, ownership):
                     return
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from shardherd.coordinator import storage
 from shardherd.core.group import ownership
 from shardherd.core.group.decisions import Decision
 from shardherd.core.group.group import Group
@@ -176,6 +177,41 @@ async def test_a_write_of_unknown_outcome_that_arrives_after_it_was_read_back_is
 
     assert rig.runtime.leading
     assert rig.consumer(1).name in (await stored(rig)).consumers
+
+
+async def test_a_write_that_is_refused_is_made_again_while_an_attempt_before_it_may_still_be_carried_out(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "RETRY", 0.0)
+    await rig.serving()
+    newcomer = rig.consumer(1)
+
+    rig.ownership.faults.fail("save", UNKNOWN)
+    rig.ownership.faults.fail("save", REFUSED, times=3)
+    await newcomer.heartbeat()
+
+    assert newcomer.name in (await stored(rig)).consumers
+
+
+async def test_a_write_that_is_refused_for_so_long_that_no_attempt_can_be_carried_out_any_more_has_failed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "RETRY", 0.0)
+    await rig.serving()
+    newcomer = rig.consumer(1)
+    before, tried = await stored(rig), rig.ownership.faults.entered["save"]
+
+    rig.ownership.faults.fail("save", UNKNOWN)
+    rig.ownership.faults.fail("save", REFUSED, times=1_000_000)
+    asked = asyncio.create_task(newcomer.heartbeat())
+    await rig.becomes(lambda: rig.ownership.faults.entered["save"] > tried + 3)
+    assert not asked.done()
+    rig.clock.advance(storage.LATE)
+    with pytest.raises(CoordinatorUnavailableError, match="403; ask again"):
+        await asked
+    rig.ownership.faults.before.clear()
+
+    assert await stored(rig) == before
 
 
 async def test_a_write_over_somebodys_annotation_is_made_again(rig: Rig) -> None:
