@@ -77,13 +77,18 @@ class Copies:
         self.refreshed = self._ports.clock.wall()
 
     async def remind(self) -> None:
-        """Called every now and then: if a write is due and something changed, it is made. Raises LeadershipLostError."""
+        """Called every now and then: if a write is due and something changed, or may have, it is made.
+
+        Raises LeadershipLostError.
+        """
         if self._ports.clock.now() < self.due:
             return
         self.due = self._ports.clock.now() + INTERVAL
         async with self._writing:
             offsets = dict(self._served.group.to_copy(self._stored.offsets))
-            if (offsets, self.refreshed) == (self._stored.offsets, self._stored.refreshed):
+            unchanged = (offsets, self.refreshed) == (self._stored.offsets, self._stored.refreshed)
+            # After a write that failed some of it may be there, and some be missing.
+            if unchanged and self._version is not None:
                 return
             try:
                 await self._write(offsets)

@@ -143,6 +143,18 @@ async def test_a_forced_checkpoint_whose_copy_cannot_be_taken_away_is_not_writte
     assert await consumer.commit(8) == {CheckpointResult.OK}
 
 
+async def test_a_copy_that_was_taken_away_for_a_checkpoint_that_was_not_written_is_made_again(rig: Rig) -> None:
+    consumer = await copied(rig)
+    rig.ownership.faults.fail("save_copies", OutcomeUnknownError("no answer within 5 s"), done=True)
+    with pytest.raises(CoordinatorUnavailableError):
+        await rig.group.ask(ForceCheckpoint(FIRST, 3))
+    assert (rig.kafka.committed[GROUP_ID][FIRST], FIRST in rig.ownership.copies[IDENTITY]) == (7, False)
+
+    await rig.serve(601.0)
+
+    await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
+
+
 async def test_copies_that_cannot_be_read_are_waited_for(rig: Rig) -> None:
     await copied(rig)
     rig.kafka.committed[GROUP_ID][FIRST] = 3
