@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from shardherd import protocol
 from shardherd.core.group import rebuild
 from shardherd.core.group.group import Group
 from shardherd.core.group.notes import Note, of_group, outdated, parse
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, ShardRecord
 from shardherd.core.group.state import GroupEvent, State, Table
-from shardherd.core.model.errors import CoordinatorUnavailableError
-from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
+from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError
+from shardherd.core.model.messages import MAX_INTEGER
+from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, HeartbeatReply, HeldShard, ShardState
 from shardherd.core.model.requests import ForceCheckpoint, Tick
 from tests.builders import IDENTITY, Play, incarnation, info, restore, shard, shards, spec, started, topic, with_settings
 
@@ -417,6 +419,37 @@ def test_revisions_go_on_above_those_that_consumers_have_applied() -> None:
     lost(play, 4)
     play.beat("g-0")
     assert play.consumer("g-0").revision > applied
+
+
+@pytest.mark.parametrize("number", [rebuild.LARGEST + 1, MAX_INTEGER])
+def test_a_revision_or_an_epoch_that_nobody_can_have_been_told_is_refused_and_changes_nothing(number: int) -> None:
+    play = started(2, 1)
+    play.restart()
+    before = play.group.ownership
+    heard = play.consumer("g-0").heartbeat()
+    for wrong, named in (
+        (structs.replace(heard, revision=number), f"has revision {number}, which no coordinator has given"),
+        (structs.replace(heard, held=(HeldShard(shard("1"), number),)), f"has ownerEpoch {number} for shard 't/1'"),
+        (structs.replace(heard, held=(HeldShard(shard("9"), number),)), f"has ownerEpoch {number} for shard 't/9'"),
+    ):
+        with pytest.raises(InvalidRequestError, match=named):
+            play.ask(wrong)
+    assert play.group.ownership == before
+
+
+def test_after_the_largest_revision_and_epoch_that_are_believed_the_next_ones_can_be_told_and_named() -> None:
+    play = started(2, 1)
+    play.restart()
+    claimed = structs.replace(
+        play.consumer("g-0").heartbeat(), revision=rebuild.LARGEST, held=(HeldShard(shard("0"), rebuild.LARGEST),)
+    )
+    play.ask(claimed)
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    play.settle("g-0")
+    assert play.consumer("g-0").revision > rebuild.LARGEST
+    assert play.confirmed("g-0")["0"].owner_epoch == rebuild.LARGEST + 1
+    assert protocol.loads(HeartbeatReply, protocol.dumps(play.answer(play.consumer("g-0").heartbeat()))).confirmed
 
 
 def test_leader_epochs_go_on_above_those_that_committed() -> None:

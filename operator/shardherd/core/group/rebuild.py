@@ -19,12 +19,17 @@ from shardherd.core.group import absence, cells, grants
 from shardherd.core.group.notes import Note
 from shardherd.core.group.records import GroupRecord
 from shardherd.core.group.state import GroupEvent, State
-from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError
 from shardherd.core.model.event_reasons import OWNERSHIP_LOST, OWNERSHIP_REBUILT
+from shardherd.core.model.messages import MAX_INTEGER
 from shardherd.core.model.nouns import GroupSettings, Heartbeat, Offset, ShardId, ShardState
 from shardherd.core.model.wording import count, verb
 
 FREE = (ShardState.NOT_ALLOC, ShardState.WAIT)
+
+LARGEST = MAX_INTEGER // 2
+"""The largest revision and epoch that are believed of a consumer. They grow by 1, so none was ever given that is as large; and
+those that follow upon it can still be told."""
 
 
 def unheard_of(state: State, notes: Mapping[ShardId, Note]) -> Mapping[ShardId, Note]:
@@ -90,7 +95,10 @@ def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
 
 
 def check_claims(state: State, request: Heartbeat) -> None:
-    """Raises CoordinatorUnavailableError for a heartbeat that names shards before it is known whether it may."""
+    """Raises InvalidRequestError for a revision or an epoch that nobody can have been told: all later ones would be above it,
+    and could be told to nobody. CoordinatorUnavailableError for one that names shards before it is known whether it may.
+    """
+    _check_sizes(state, request)
     # One stored without shards may be older than what this consumer was told: the first look shows whether it is.
     unseen = not (absence.has_shards(state) or state.clocks.seen) and request.revision > state.record.revision
     if request.held and (unseen or not state.record.discovered):
@@ -98,6 +106,24 @@ def check_claims(state: State, request: Heartbeat) -> None:
         raise CoordinatorUnavailableError(
             f"{request.consumer} names shards of group {group}, of which nothing is known until its source was read; ask again",
             group=group,
+            consumer=request.consumer,
+        )
+
+
+def _check_sizes(state: State, request: Heartbeat) -> None:
+    record, rows = state.record, state.shards
+    wrong = f"revision {request.revision}" if request.revision > max(record.revision, LARGEST) else ""
+    for pair in request.held:
+        if pair.owner_epoch <= LARGEST:
+            continue
+        row = rows.get(pair.shard)
+        if pair.owner_epoch > (record.epoch_floor if row is None else row.owner_epoch):
+            wrong = f"ownerEpoch {pair.owner_epoch} for shard {pair.shard[:80]!r}"
+            break
+    if wrong:
+        raise InvalidRequestError(
+            f"heartbeat of {request.consumer} has {wrong}, which no coordinator has given; send what the last reply had",
+            group=str(state.spec.identity),
             consumer=request.consumer,
         )
 
