@@ -141,3 +141,17 @@ def test_nobody_waits_for_longer_than_a_day() -> None:
         "heartbeat of g-0 says that it goes on in 86401 s; it must be at most 86400: let its trigger fire once a day or more"
         " often"
     )
+
+
+def test_a_phase_that_has_lasted_for_longer_than_can_be_is_refused() -> None:
+    play = started(2, 1)
+    consumer = play.consumer("g-0")
+    consumer.phase, consumer.phase_age = Phase.READING, 315_360_000.0
+    play.beat("g-0")
+    consumer.phase_age = (2**63 - 1) / 1000
+    with pytest.raises(InvalidRequestError) as refused:
+        play.beat("g-0")
+    assert refused.value.message == (
+        "heartbeat of g-0 says that its phase has lasted for 9223372036854776 s; it must be at most 315360000: send the"
+        " milliseconds since it began"
+    )

@@ -26,6 +26,7 @@ from shardherd.core.model.gauges import MOST_GAUGES
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import (
+    LONGEST_PHASE,
     LONGEST_WAIT,
     ConfirmedShard,
     ConsumerId,
@@ -266,6 +267,13 @@ def _check_place(state: State, request: Heartbeat) -> None:
 
 
 def _check_phase(state: State, request: Heartbeat) -> None:
+    if request.phase_age > LONGEST_PHASE:
+        raise _invalid(
+            state,
+            request,
+            f"says that its phase has lasted for {request.phase_age:.0f} s; it must be at most {LONGEST_PHASE:.0f}: send the"
+            " milliseconds since it began",
+        )
     if request.goes_on_in <= LONGEST_WAIT:
         return
     raise _invalid(

@@ -162,6 +162,9 @@ class Phase(StrEnum):
     WRITING = "writing"
 
 
+LONGEST_PHASE = 10 * 365 * 86_400.0
+"""Seconds for which a phase may last: ten years. What is shown of it has to fit into an answer."""
+
 LONGEST_WAIT = 86_400.0
 """Seconds for which a consumer may say that it waits: a trigger once a day is the longest that makes sense."""
 
