@@ -87,7 +87,8 @@ class KubernetesApi:
     ) -> Any:
         """The answer of `method` on `path` (for example /api/v1/namespaces/x/pods/y), from JSON, or as bytes without `decode`.
 
-        Raises ApiError for a status of 300 and above, ApiUnavailableError when there was no answer in time.
+        Raises ApiError for a status of 300 and above, ApiUnavailableError when there was no answer in time, or none of an API
+        server, or when our token cannot be read now.
         """
         if self._count is not None:
             self._count(method, resource_of(path))
@@ -95,7 +96,11 @@ class KubernetesApi:
         if query:
             address += f"?{urlencode(query)}"
         headers = {"Accept": accept, "User-Agent": MANAGER}
-        token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        try:
+            token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except (OSError, ValueError, config.ConfigException) as error:
+            # It is read anew every minute, and replaced now and then.
+            raise ApiUnavailableError(f"cannot read the token for {method} {path} at the API server: {error}") from error
         if token:
             headers["authorization"] = token
         data = None
@@ -114,7 +119,12 @@ class KubernetesApi:
             raise _refused(method, path, response.status, response.data)
         if not decode:
             return response.data
-        return json.loads(response.data) if response.data else None
+        try:
+            return json.loads(response.data) if response.data else None
+        except ValueError as error:
+            raise ApiUnavailableError(
+                f"what answers {method} {path} at {self._configuration.host} is no API server, it sends no JSON: {error}"
+            ) from error
 
     async def acall(self, method: str, path: str, body: object = None, **options: Any) -> Any:
         """`call` for coroutines: it runs in a thread of ours. Cancelling does not take a write back."""
