@@ -262,6 +262,22 @@ async def test_a_holder_that_was_suspended_past_its_deadline_does_not_go_on_if_s
     assert clock.now() >= first.deadline()
 
 
+async def test_a_failure_of_ours_in_a_renewal_is_the_end_of_leading(
+    api: PlayedApi, clock: SimulatedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = operator(api, clock, 0, times=replace(TIMES, retry=0.001))
+    await leader.acquire()
+
+    def fail(_method: str, _path: str) -> None:
+        raise LookupError("nobody expected this")
+
+    api.before = fail
+    await asyncio.wait_for(leader.lost(), 5.0)
+
+    assert leader.deadline() == float("-inf")
+    assert "is not renewed any more, after a failure of ours" in caplog.text
+
+
 async def test_releasing_lets_who_waits_lead_at_once(api: PlayedApi, clock: SimulatedClock) -> None:
     first, second = operator(api, clock, 0), operator(api, clock, 1)
     await first.acquire()

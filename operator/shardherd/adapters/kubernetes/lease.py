@@ -140,7 +140,11 @@ class LeaseLeadership:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._times.retry)
-            ours = await self._attempt()
+            try:
+                ours = await self._attempt()
+            except Exception:
+                log.exception("the lease %s is not renewed any more, after a failure of ours", self._path)
+                ours, self._taken_away = False, True
             if not ours and (self._taken_away or self._clock.now() >= self._deadline):
                 self._deadline = float("-inf")
                 self._lost.set()
