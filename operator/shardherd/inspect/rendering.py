@@ -17,7 +17,7 @@ from shardherd.core.model.nouns import GroupView, ShardId, ShardState, ShardView
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.plan import ApplyStatefulSet, plan
 from shardherd.inspect.observed import InspectError
-from shardherd.local.manifest import NAMESPACE, ManifestError, documents
+from shardherd.local.manifest import NAMESPACE, ManifestError, called, documents
 from shardherd.local.schema import RefusedError, admitted
 
 UID = "00000000-0000-0000-0000-000000000000"
@@ -32,7 +32,7 @@ def render(file: Path, shards: int, url: str, audience: str, namespace: str = NA
     except (ManifestError, RefusedError, InvalidGroupError) as error:
         raise InspectError(str(error)) from error
     if not groups:
-        raise InspectError(f"no ConsumerGroup stands in {file}: add one, or name another file by -f")
+        raise InspectError(f"no ConsumerGroup stands in {called(file)}: add one, or name another file by -f")
     return made
 
 

@@ -26,7 +26,7 @@ from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
 from shardherd.clock import boot_time
 from shardherd.local import operator, report
 from shardherd.local.alone import program
-from shardherd.local.manifest import Declared, ManifestError, declare, drop_others, scaled
+from shardherd.local.manifest import STDIN, Declared, ManifestError, declare, drop_others, scaled
 from shardherd.local.operator import Asked, CannotRunError
 from shardherd.local.schema import RefusedError
 from shardherd.local.state import State, StateError
@@ -66,7 +66,12 @@ def add_to(commands: Any) -> None:
     def manifest(name: str, made: argparse.ArgumentParser, *, required: bool) -> None:
         otherwise = "" if required else "; without it, what was declared last goes on"
         made.add_argument(
-            "-f", "--file", type=Path, action="append", required=required, help=f"manifest, as for kubectl apply{otherwise}"
+            "-f",
+            "--file",
+            type=Path,
+            action="append",
+            required=required,
+            help=f"manifest, as for kubectl apply: - is standard input{otherwise}",
         )
         kept = "" if name == "up" else ", or what `up` was given"
         made.add_argument("--bootstrap", help=f"Kafka's host:port (default: the manifest's{kept})")
@@ -135,7 +140,7 @@ def _up(arguments: Arguments, state: State) -> int:
             " apply`, end it by `shardherd local down`, or give another folder by --state"
         )
     if arguments.detach:
-        return _detached(state, _in_the_foreground(arguments))
+        return _detached(state, _in_the_foreground(arguments), told=STDIN in (arguments.file or ()))
     leadership = FileLeadership(state.lock)
     if not leadership.take():
         raise CannotRunError(f"another local operator has just begun on {state.folder}")
@@ -175,13 +180,13 @@ def _in_the_foreground(arguments: Arguments) -> list[str]:
     return words
 
 
-def _detached(state: State, again: list[str]) -> int:
-    """The command `again` in the background, until it leads or has failed."""
+def _detached(state: State, again: list[str], *, told: bool) -> int:
+    """The command `again` in the background, until it leads or has failed; `told`: it reads our standard input."""
     begun = state.log.stat().st_size if state.log.exists() else 0
     with state.log.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "shardherd", *again],
-            stdin=subprocess.DEVNULL,
+            stdin=None if told else subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,

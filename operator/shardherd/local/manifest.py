@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ from shardherd.adapters.local.node import FOLDER
 from shardherd.adapters.local.objects import CONFIG_MAP, GROUP, SECRET, Json, Objects
 from shardherd.local.machine import settled
 from shardherd.local.schema import admitted
+
+STDIN = Path("-")
+"""The manifest file that is standard input, as it is for kubectl."""
 
 NAMESPACE = "default"
 """Where a document is that does not say."""
@@ -62,13 +66,13 @@ def declare(
                 warnings += _declare_group(objects, document, (app_dir or file.parent).resolve(), bootstrap, python)
                 groups.append((metadata["namespace"], metadata["name"]))
             elif kind in (SECRET, CONFIG_MAP):
-                _replace(objects, _plain(file, document))
+                _replace(objects, _plain(called(file), document))
             else:
                 warnings.append(
-                    f"{file}: a {kind} named {metadata.get('name')!r} has no meaning on one machine and is left out"
+                    f"{called(file)}: a {kind} named {metadata.get('name')!r} has no meaning on one machine and is left out"
                 )
     if not groups:
-        raise ManifestError(f"no ConsumerGroup stands in {', '.join(map(str, files))}: add one, or name another file by -f")
+        raise ManifestError(f"no ConsumerGroup stands in {', '.join(map(called, files))}: add one, or name another file by -f")
     return Declared(tuple(groups), tuple(warnings))
 
 
@@ -136,19 +140,34 @@ _Loader.yaml_implicit_resolvers = {
 
 def documents(file: Path) -> list[Json]:
     """The documents of a manifest file, as JSON, each with its metadata. Raises ManifestError."""
+    name = called(file)
     try:
         # The loader is a safe one.
-        found = [each for each in yaml.load_all(file.read_text(encoding="utf-8"), _Loader) if each is not None]
-        return [_document(file, each) for each in found]
+        found = [each for each in yaml.load_all(_read(file), _Loader) if each is not None]
+        return [_document(name, each) for each in found]
     except OSError as error:
-        raise ManifestError(f"{file} cannot be read: {error.strerror}") from error
+        raise ManifestError(f"{name} cannot be read: {error.strerror}") from error
     except RecursionError as error:
-        raise ManifestError(f"{file} is nested too deep, or contains itself; write it out") from error
+        raise ManifestError(f"{name} is nested too deep, or contains itself; write it out") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise ManifestError(f"{file} is not YAML: {error}") from error
+        raise ManifestError(f"{name} is not YAML: {error}") from error
 
 
-def _document(file: Path, found: Any) -> Json:
+def called(file: Path) -> str:
+    """What messages call a manifest file."""
+    return "standard input" if file == STDIN else str(file)
+
+
+def _read(file: Path) -> str:
+    """The text of a manifest file. Raises OSError, UnicodeDecodeError, ManifestError."""
+    if file != STDIN:
+        return file.read_text(encoding="utf-8")
+    if sys.stdin is None:  # it was closed by whoever started us
+        raise ManifestError(f"{called(file)} is closed: name a file by -f")
+    return sys.stdin.buffer.read().decode()
+
+
+def _document(file: str, found: Any) -> Json:
     if not isinstance(found, dict):
         raise ManifestError(f"{file}: a document is not an object but {type(found).__name__}: write apiVersion, kind, metadata")
     made: Json = _as_json(file, found, "")
@@ -167,7 +186,7 @@ def _document(file: Path, found: Any) -> Json:
     return made
 
 
-def _as_json(file: Path, value: Any, path: str) -> Any:
+def _as_json(file: str, value: Any, path: str) -> Any:
     """What JSON has of YAML: names are texts. Raises ManifestError."""
     if isinstance(value, dict):
         return {(key := _name(file, name, path)): _as_json(file, item, f"{path}.{key}") for name, item in value.items()}
@@ -185,7 +204,7 @@ def _as_json(file: Path, value: Any, path: str) -> Any:
     return value
 
 
-def _name(file: Path, name: Any, path: str) -> str:
+def _name(file: str, name: Any, path: str) -> str:
     if isinstance(name, (bool, int)):
         return json.dumps(name)
     if not isinstance(name, str):
@@ -203,7 +222,7 @@ def _shown(field: str, value: Any) -> str:
         return repr(value)[:80]
 
 
-def _object(file: Path, field: str, value: Any) -> Json:
+def _object(file: str, field: str, value: Any) -> Json:
     """An object; none if there is nothing. Raises ManifestError."""
     if value is None:
         return {}
@@ -212,13 +231,13 @@ def _object(file: Path, field: str, value: Any) -> Json:
     return value
 
 
-def _text(file: Path, field: str, value: Any) -> str:
+def _text(file: str, field: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ManifestError(f"{file}: {field} is {_shown(field, value)}; write a text, in quotes")
     return value
 
 
-def _plain(file: Path, document: Mapping[str, Any]) -> Json:
+def _plain(file: str, document: Mapping[str, Any]) -> Json:
     """A Secret or a ConfigMap. A Secret's `stringData` is another way to write its `data`. Raises ManifestError."""
     made = dict(document)
     if not made["metadata"].get("name"):
@@ -237,11 +256,11 @@ def _plain(file: Path, document: Mapping[str, Any]) -> Json:
     return {**made, "data": {**data, **{key: text.decode() for key, text in written.items()}}}
 
 
-def _texts(file: Path, document: Mapping[str, Any], field: str) -> dict[str, str]:
+def _texts(file: str, document: Mapping[str, Any], field: str) -> dict[str, str]:
     return {key: _text(file, f"{field}.{key}", text) for key, text in _object(file, field, document.get(field)).items()}
 
 
-def _check_base64(file: Path, field: str, document: Mapping[str, Any]) -> None:
+def _check_base64(file: str, field: str, document: Mapping[str, Any]) -> None:
     """Raises ManifestError."""
     for key, text in _texts(file, document, field).items():
         try:

@@ -319,6 +319,18 @@ def test_render_prints_what_would_be_created(said: Any, tmp_path: Path) -> None:
     assert said("render", "-f", str(tmp_path / "no.yaml"))[0] == 1
 
 
+def test_render_reads_standard_input_as_kubectl_does(said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "group.yaml"
+    file.write_text(yaml.safe_dump(group()))
+    with file.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        found = said("render", "-f", "-")
+        assert found == said("render", "-f", str(file))
+        # It has been read.
+        nothing = "shardherd: no ConsumerGroup stands in standard input: add one, or name another file by -f\n"
+        assert said("render", "-f", "-") == (1, "", nothing)
+
+
 def test_top_goes_on_while_the_cluster_is_away_and_until_it_is_stopped(
     api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

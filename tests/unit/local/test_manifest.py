@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,41 @@ def test_a_file_that_is_no_text_is_refused(objects: Objects, tmp_path: Path) -> 
 def test_a_file_that_is_not_there_is_named(objects: Objects, tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"nothing\.yaml cannot be read: No such file or directory"):
         declare(objects, [tmp_path / "nothing.yaml"])
+
+
+def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Make this what stands in standard input."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
+
+
+def test_standard_input_is_a_manifest_whose_folder_is_the_one_that_it_is_read_in(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    notes = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes", "namespace": "shop"}, "data": {"a": "é"}}
+    given(monkeypatch, yaml.safe_dump_all([notes, group()], allow_unicode=True).encode())
+
+    assert declare(objects, [Path("-")]).groups == (("shop", "clicks"),)
+
+    assert kept(objects)["metadata"]["annotations"] == {FOLDER: str(tmp_path)}
+    found = objects.get(("ConfigMap", "shop", "notes"))
+    assert found is not None
+    assert found["data"] == {"a": "é"}
+
+
+def test_messages_call_standard_input_by_its_name(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(data: bytes) -> str:
+        given(monkeypatch, data)
+        with pytest.raises(ManifestError) as error:
+            declare(objects, [Path("-")])
+        return str(error.value)
+
+    assert refused(b"") == "no ConsumerGroup stands in standard input: add one, or name another file by -f"
+    assert refused(b"\xff").startswith("standard input is not YAML: 'utf-8' codec can't decode")
+    assert refused(b"a") == "standard input: a document is not an object but str: write apiVersion, kind, metadata"
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ManifestError, match=r"^standard input is closed: name a file by -f$"):
+        declare(objects, [Path("-")])
 
 
 def test_a_number_is_set_where_the_mode_allows_it(objects: Objects, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,22 @@ def test_what_runs_in_the_background_does_not_begin_another_one_in_the_backgroun
             "--log-level=INFO",
         ]
     ]
+
+
+@pytest.mark.parametrize(("file", "stdin"), [("-", None), ("group.yaml", subprocess.DEVNULL)])
+def test_what_runs_in_the_background_reads_standard_input_if_that_is_the_manifest(
+    file: str, stdin: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[object] = []
+
+    def begin(_command: list[str], **options: object) -> None:
+        begun.append(options["stdin"])
+        raise BeganError
+
+    monkeypatch.setattr("subprocess.Popen", begin)
+    with pytest.raises(BeganError):
+        main(["local", "up", "-d", "-f", file, "--state", str(tmp_path)])
+    assert begun == [stdin]
 
 
 @pytest.mark.parametrize("option", ["--port", "--metrics-port", "--page-port"])
