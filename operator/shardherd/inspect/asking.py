@@ -8,7 +8,6 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +21,12 @@ from shardherd.controller.declared import InvalidGroupError, declared
 from shardherd.core.model.nouns import GroupSettings, GroupSpec
 from shardherd.core.planning.listing import identity_of, reads_kinesis
 from shardherd.inspect import checks
+from shardherd.inspect.answers import Answer
 from shardherd.inspect.brokers import Asked, judged
 from shardherd.inspect.checks import Check
 from shardherd.inspect.cluster import Cluster, connect
 from shardherd.inspect.observed import InspectError
+from shardherd.inspect.values import json_of, yaml_of
 from shardherd.ports import SecretRefusedError, SecretUnavailableError, SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -92,8 +93,16 @@ def run(options: Namespace) -> int:
         print(f"shardherd: {error}", file=sys.stderr)
         return error.code
     answer = checks.answered(tuple(check_brokers(api, groups)))
-    print(json.dumps(answer.data, indent=2) if options.output == "json" else answer.text().rstrip("\n"))
+    print(_written(answer, options.output).rstrip("\n"))
     return answer.code
+
+
+def _written(answer: Answer, output: str) -> str:
+    if output == "json":
+        return json_of(answer.data)
+    if output == "yaml":
+        return yaml_of(answer.data, encoding=sys.stdout.encoding or "utf-8")
+    return answer.text(wide=output == "wide")
 
 
 def add_to(commands: Any) -> None:
@@ -105,4 +114,4 @@ def add_to(commands: Any) -> None:
         "--kubeconfig", type=Path, help="file (default: KUBECONFIG, then ~/.kube/config, then the pod's account)"
     )
     added.add_argument("--context", help="of the kubeconfig (default: the current one)")
-    added.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    added.add_argument("-o", "--output", choices=("text", "wide", "json", "yaml"), default="text")

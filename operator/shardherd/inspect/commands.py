@@ -32,6 +32,7 @@ from shardherd.inspect.cluster import Cluster, connect, namespace_called
 from shardherd.inspect.coordinator import Coordinator
 from shardherd.inspect.observed import ConflictError, InspectError, Json, Observed
 from shardherd.inspect.printing import Output
+from shardherd.inspect.values import yaml_of
 from shardherd.settings import can_be_called
 
 EXIT: Mapping[int, str] = MappingProxyType(
@@ -475,7 +476,7 @@ def render(
         printing.show(whole, Output.JSON, printing.console())
     else:
         to = printing.console()
-        to.out(printing.yaml_of(*made, encoding=to.encoding).rstrip("\n"), highlight=False)
+        to.out(yaml_of(*made, encoding=to.encoding).rstrip("\n"), highlight=False)
 
 
 class Shell(StrEnum):

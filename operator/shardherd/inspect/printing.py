@@ -6,7 +6,6 @@ import json
 import sys
 from enum import StrEnum
 
-import yaml
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
 from rich.text import Text
@@ -14,6 +13,7 @@ from rich.theme import Theme
 
 from shardherd.core.model.positions import exact
 from shardherd.inspect.answers import Answer
+from shardherd.inspect.values import json_of, yaml_of
 
 THEME = Theme({"said.good": "green", "said.bad": "red", "said.moving": "yellow", "said.head": "bold", "said.none": "dim"})
 
@@ -53,7 +53,7 @@ def styled(text: str) -> Text:
 def show(answer: Answer, output: Output, to: Console) -> None:
     """Write an answer."""
     if output is Output.JSON:
-        to.out(json.dumps(exact(answer.data), indent=2), highlight=False)
+        to.out(json_of(answer.data), highlight=False)
     elif output is Output.YAML:
         to.out(yaml_of(answer.data, encoding=to.encoding).rstrip("\n"), highlight=False)
     else:
@@ -66,10 +66,3 @@ def stream(value: object, output: Output) -> None:
         print(json.dumps(exact(value)), flush=True)
     else:
         print(f"---\n{yaml_of(value, encoding=sys.stdout.encoding or 'utf-8')}".rstrip("\n"), flush=True)
-
-
-def yaml_of(*documents: object, encoding: str = "utf-8") -> str:
-    """YAML of these documents, for an output of this encoding: what that may not have is escaped."""
-    # Through JSON: enumerations and the like are plain texts there.
-    plain = [json.loads(json.dumps(exact(each))) for each in documents]
-    return yaml.safe_dump_all(plain, sort_keys=False, width=128, allow_unicode=encoding.lower().startswith("utf"))

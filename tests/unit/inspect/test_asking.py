@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kafka.survey import Survey
@@ -109,6 +110,17 @@ def test_brokers_are_asked_for_one_group_or_for_all(
     assert capsys.readouterr().out.startswith("VERDICT  CHECK ")
     assert main(["brokers", "klicks"]) == 4
     assert capsys.readouterr().err.startswith("shardherd: there is no ConsumerGroup 'klicks' in namespace 'shop'")
+
+
+def test_what_brokers_say_is_written_in_each_way_that_other_commands_have(
+    api: PlayedApi, answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def written(*words: str) -> str:
+        assert main(["brokers", *words]) == 0
+        return capsys.readouterr().out
+
+    assert yaml.safe_load(written("-o", "yaml")) == json.loads(written("-o", "json"))
+    assert written("-o", "wide") == written()
 
 
 def test_a_group_that_cannot_be_read_is_named(api: PlayedApi, answers: Answers, checked: Any) -> None:
