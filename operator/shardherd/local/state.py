@@ -14,7 +14,7 @@ from shardherd.adapters.local.machine import Machine
 from shardherd.adapters.local.objects import Objects
 
 LONGEST = 45
-"""Characters of a folder below which sockets still have a path that the kernel takes, which has at most 107."""
+"""Bytes of a folder's path below which sockets still have a path that the kernel takes, which has at most 107."""
 
 _NOT_INHERITED = ("SHARDHERD_", "KUBERNETES_", "PYSPARK_", "SPARK_")
 
@@ -50,7 +50,7 @@ class State:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise StateError(f"{self.folder} cannot be made a folder ({error.strerror}): name another by --state") from error
-        if len(str(self.folder)) <= LONGEST:
+        if len(os.fsencode(self.folder)) <= LONGEST:
             return
         digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
         short = Path(tempfile.gettempdir()) / f"shardherd-{os.getuid()}-{digest}"
