@@ -24,6 +24,7 @@ from shardherd.adapters.local.database import DatabaseError, unusable
 from shardherd.adapters.local.identity import FileLeadership, holder
 from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
 from shardherd.clock import boot_time
+from shardherd.core.model.wording import some
 from shardherd.local import operator, report
 from shardherd.local.alone import program
 from shardherd.local.manifest import STDIN, Declared, ManifestError, declare, drop_others, scaled
@@ -59,7 +60,7 @@ def add_to(commands: Any) -> None:
 
     def verb(name: str, work: Callable[[Arguments, State], int], text: str) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = verbs.add_parser(name, help=text)
-        made.add_argument("--state", type=Path, default=FOLDER, help=f"folder for all that is kept (default {FOLDER})")
+        made.add_argument("--state", type=_folder, default=FOLDER, help=f"folder for all that is kept (default {FOLDER})")
         made.set_defaults(local=work)
         return made
 
@@ -104,7 +105,14 @@ def add_to(commands: Any) -> None:
     kill.add_argument("consumer")
     kill.add_argument("-s", "--signal", default="KILL", choices=sorted(SIGNALS), help="default KILL")
     down = verb("down", _down, "drain and end all consumers, and the operator")
-    down.add_argument("--forget", action="store_true", help="remove the state folder, too")
+    down.add_argument("--forget", action="store_true", help="remove all that is kept in the state folder, too")
+
+
+def _folder(text: str) -> Path:
+    """A folder. Raises ArgumentTypeError for an empty text, as of a variable that is not set: it is not where we are."""
+    if not text:
+        raise argparse.ArgumentTypeError(f"it is empty: name a folder, for example {FOLDER}")
+    return Path(text)
 
 
 def _port(text: str) -> int:
@@ -310,8 +318,8 @@ def _down(arguments: Arguments, state: State) -> int:
         os.kill(other, signal.SIGTERM)
         while holder(state.lock) is not None:
             time.sleep(LOOK)
-    if arguments.forget and code == 0:
-        state.remove()
+    if arguments.forget and code == 0 and (left := state.remove()):
+        print(f"{state.folder} stays, as there is more in it: {some(left, 5)}")
     return code
 
 

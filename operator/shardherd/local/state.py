@@ -16,6 +16,12 @@ from shardherd.adapters.local.objects import Objects
 LONGEST = 45
 """Bytes of a folder's path below which sockets still have a path that the kernel takes, which has at most 107."""
 
+KEPT = (
+    *("operator.lock", "operator.log", "state.db", "state.db-wal", "state.db-shm", "token.key", "token.key.new", "short"),
+    *("logs", "pods", "volumes"),
+)
+"""What is kept in it. Somebody may have named a folder in which there is more."""
+
 _NOT_INHERITED = ("SHARDHERD_", "KUBERNETES_", "PYSPARK_", "SPARK_")
 
 
@@ -77,9 +83,20 @@ class State:
         # By itself Spark asks for the machine's name, which many a laptop cannot resolve.
         return Machine(self.folder, python, {**kept, "SPARK_LOCAL_IP": "127.0.0.1"})
 
-    def remove(self) -> None:
-        """Remove it with all that is in it."""
+    def remove(self) -> list[str]:
+        """Remove all that is kept here, and the folder if there is nothing else in it; what there is. Raises StateError."""
         link = self.folder / "short"
         if link.is_symlink():
             link.readlink().unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for kept in (self.folder / name for name in KEPT):
+            if kept.is_dir() and not kept.is_symlink():
+                shutil.rmtree(kept, ignore_errors=True)
+            else:
+                kept.unlink(missing_ok=True)
+        left = sorted(each.name for each in self.folder.iterdir())
+        if not left:
+            try:
+                self.folder.rmdir()
+            except OSError as error:
+                raise StateError(f"{self.folder} is empty now, and cannot be removed: {error.strerror}") from error
+        return left

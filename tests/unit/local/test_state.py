@@ -1,4 +1,4 @@
-"""The state folder: what it is called where its own path is too long for the kernel."""
+"""The state folder: what it is called where its own path is too long for the kernel, and what is left when it is forgotten."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from shardherd.adapters.local.identity import secret_of
+from shardherd.cli import main
 from shardherd.local.state import State
 
 UID = "00000000-0000-0000-0000-000000000000"
@@ -37,3 +39,45 @@ def test_a_pods_socket_has_a_path_that_the_kernel_takes_in_whatever_script_its_f
     assert (state.folder / "pods" / UID / "run" / "agent.sock").is_socket()
     state.remove()
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_is_not_of_shardherd_stays_when_a_folder_is_forgotten(
+    deep: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / (60 * "a") if deep else tmp_path
+    state = State(folder)
+    state.make()
+    state.objects().database.close()
+    secret_of(folder)
+    for name in ("logs", "pods", "volumes"):
+        (folder / name / "shop").mkdir(parents=True)
+    (folder / "src").mkdir()
+    (folder / "app.py").write_text("print(1)")
+
+    assert main(["local", "down", "--forget", "--state", str(folder)]) == 0
+
+    assert capsys.readouterr().out == f"{folder} stays, as there is more in it: app.py, src\n"
+    assert sorted(each.name for each in folder.iterdir()) == ["app.py", "src"]
+
+
+def test_a_folder_with_nothing_else_in_it_is_gone_when_it_is_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = State(tmp_path / "state")
+    state.make()
+    state.objects().database.close()
+
+    assert main(["local", "down", "--forget", "--state", str(state.folder)]) == 0
+
+    assert (capsys.readouterr().out, list(tmp_path.iterdir())) == ("", [])
+
+
+def test_an_empty_name_is_no_state_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["local", "down", "--forget", "--state", ""])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (ended.value.code, said) == (
+        2,
+        "shardherd local down: error: argument --state: it is empty: name a folder, for example .shardherd",
+    )
