@@ -96,10 +96,13 @@ def shards(observed: Observed, only: str | None = None) -> Answer:
         none=_no_shards(observed) if only is None else f"No shard is in state {only}, or held by it.",
     )
     said = Section(lines=() if observed.view is not None or not rows else (_NO_ENDS,))
-    return Answer(
-        {"group": str(observed.identity), "live": observed.view is not None, "shards": keyed(_SHARDS, rows)},
-        (section, said, notes(observed.unseen)),
-    )
+    data = {
+        "group": str(observed.identity),
+        "live": observed.view is not None,
+        "shards": keyed(_SHARDS, rows),
+        "notRead": list(observed.unseen),
+    }
+    return Answer(data, (section, said, notes(observed.unseen)))
 
 
 def lag(observed: Observed) -> Answer:
@@ -142,6 +145,7 @@ def lag(observed: Observed) -> Answer:
         "verdicts": dict(verdicts),
         "consumers": keyed(("consumer", "shards", "lag", "mostOfAShard"), consumers),
         "shards": keyed(("shard", "holder", "position", "end", "lag", "verdict", "since"), rows),
+        "notRead": list(observed.unseen),
     }
     return Answer(data, sections)
 
@@ -156,6 +160,8 @@ def positions(observed: Observed) -> Answer:
         "group": str(observed.identity),
         "live": live,
         "offsets": {str(row[0]): row[1] for row in rows if row[1] is not None},
+        "shards": keyed(("shard", "position", "begin", "end"), rows),
+        "notRead": list(observed.unseen),
     }
     return Answer(data, (section, Section(lines=() if live or not rows else (_NO_ENDS,)), notes(observed.unseen)))
 

@@ -81,6 +81,7 @@ def rebalance(observed: Observed, known: assignors.Assignors = assignors.ASSIGNO
         "moves": keyed(("shard", "from", "to"), moves),
         "consumers": keyed(("consumer", "shards", "then"), counts),
         "unknown": list(found.unknown),
+        "notRead": list(observed.unseen),
     }
     return Answer(data, sections)
 

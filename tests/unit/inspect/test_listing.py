@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -12,8 +13,11 @@ from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ShardId, ShardState, ShardVerdict
 from shardherd.core.model.verdicts import Verdict
 from shardherd.inspect import listing
-from shardherd.inspect.observed import InspectError
+from shardherd.inspect.answers import Answer
+from shardherd.inspect.explaining import explain
+from shardherd.inspect.observed import InspectError, Observed
 from shardherd.inspect.printing import Output, console, show
+from shardherd.inspect.rebalancing import rebalance
 from tests.unit.inspect.observations import live, observed, pod, record, resource, seen
 
 COPIES = (
@@ -147,6 +151,7 @@ def test_the_coordinator_adds_ends_lags_and_times() -> None:
                 ("clicks/2", "ALREADY_ALLOC", "clicks-1", None, 3, 100, 100, 0, "OK", "2023-11-14T22:12:20Z", None),
             )
         ],
+        "notRead": [],
     }
 
 
@@ -239,7 +244,37 @@ def test_positions_are_the_copies_where_the_coordinator_was_not_asked() -> None:
     assert answer.text() == (
         f"SHARD     POSITION  BEGIN  END\nclicks/0  100       -      -\nclicks/1  101       -      -\n\n{COPIES}\n"
     )
-    assert answer.data == {"group": "shop/clicks", "live": False, "offsets": {"clicks/0": 100, "clicks/1": 101}}
+    assert answer.data == {
+        "group": "shop/clicks",
+        "live": False,
+        "offsets": {"clicks/0": 100, "clicks/1": 101},
+        "shards": [
+            {"shard": "clicks/0", "position": 100, "begin": None, "end": None},
+            {"shard": "clicks/1", "position": 101, "begin": None, "end": None},
+        ],
+        "notRead": [],
+    }
+
+
+def test_a_program_reads_of_positions_what_the_table_has() -> None:
+    first, never = seen(0, "clicks-0", lag=50), seen(1, None, checkpoint=None)
+    data = listing.positions(observed(view=live(first, never))).data
+    assert isinstance(data, dict)
+    assert data["shards"] == [
+        {"shard": "clicks/0", "position": 100, "begin": first.begin, "end": 150},
+        {"shard": "clicks/1", "position": None, "begin": never.begin, "end": never.end},
+    ]
+    assert data["offsets"] == {"clicks/0": 100}
+
+
+@pytest.mark.parametrize("answered", [listing.group, listing.shards, listing.lag, listing.positions, rebalance, explain])
+def test_what_could_not_be_read_is_told_to_programs_as_to_people(answered: Callable[[Observed], Answer]) -> None:
+    answer = answered(observed(unseen=("events: you may not",)))
+    assert isinstance(answer.data, dict)
+    assert (answer.data["notRead"], answer.text().splitlines()[-1]) == (
+        ["events: you may not"],
+        "Not read: events: you may not",
+    )
 
 
 def test_a_position_that_other_programs_would_round_is_a_string_in_json(capsys: pytest.CaptureFixture[str]) -> None:

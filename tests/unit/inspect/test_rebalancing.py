@@ -38,6 +38,7 @@ def test_the_moves_and_what_each_consumer_has_then() -> None:
             {"consumer": "clicks-1", "shards": 0, "then": 2},
         ],
         "unknown": [],
+        "notRead": [],
     }
 
 
