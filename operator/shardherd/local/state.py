@@ -13,12 +13,13 @@ from shardherd.adapters.local.database import Database
 from shardherd.adapters.local.machine import Machine
 from shardherd.adapters.local.objects import Objects
 
-LONGEST = 45
-"""Bytes of a folder's path below which sockets still have a path that the kernel takes, which has at most 107."""
+LONGEST = 29
+"""Bytes of a folder's path below which sockets still have a path that the kernel takes, which has at most 107. The longest are
+those of Spark's Python workers: it names them itself, by 42 signs, in `Machine.temporary`."""
 
 KEPT = (
     *("operator.lock", "operator.log", "state.db", "state.db-wal", "state.db-shm", "token.key", "token.key.new", "short"),
-    *("logs", "pods", "volumes"),
+    *("logs", "pods", "t", "volumes"),
 )
 """What is kept in it. Somebody may have named a folder in which there is more."""
 
@@ -58,7 +59,7 @@ class State:
             raise StateError(f"{self.folder} cannot be made a folder ({error.strerror}): name another by --state") from error
         if len(os.fsencode(self.folder)) <= LONGEST:
             return
-        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
+        digest = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:8]
         short = Path(tempfile.gettempdir()) / f"shardherd-{os.getuid()}-{digest}"
         for link, target in ((short, self.folder), (self.folder / "short", short)):
             if not link.is_symlink() or link.readlink() != target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -11,9 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from shardherd.adapters.local.containers import Container, Launch
 from shardherd.adapters.local.identity import secret_of
+from shardherd.adapters.local.node import Node
+from shardherd.adapters.local.objects import POD
 from shardherd.cli import main
 from shardherd.local.state import State
+from shardherd.spark.workers import with_workers
+from tests.unit.local.test_volumes import pod
 
 UID = "00000000-0000-0000-0000-000000000000"
 
@@ -26,7 +32,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.mark.parametrize("name", [30 * "a", 30 * "\u00e4", 50 * "a", 50 * "\u00e4", "a b"])
+@pytest.mark.parametrize("name", [30 * "a", 30 * "\u00e4", 50 * "a", 50 * "\u00e4", 50 * "\udcff", "a b"])
 def test_a_pods_socket_has_a_path_that_the_kernel_takes_in_whatever_script_its_folder_is_named(name: str, folder: Path) -> None:
     state = State(folder / name)
     state.make()
@@ -81,3 +87,42 @@ def test_an_empty_name_is_no_state_folder(capsys: pytest.CaptureFixture[str]) ->
         2,
         "shardherd local down: error: argument --state: it is empty: name a folder, for example .shardherd",
     )
+
+
+@pytest.mark.parametrize("name", ["a", "a b", 14 * "a", 50 * "a"])
+def test_sparks_python_workers_have_unix_domain_sockets_whatever_the_folder_is_called(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Launch] = []
+
+    async def start(_container: Container, launch: Launch) -> None:
+        begun.append(launch)
+
+    monkeypatch.setattr(Container, "start", start)
+    app = tmp_path / "app.py"
+    app.touch()
+    made = {**pod(application={"mainApplicationFile": str(app)}), "kind": POD}
+    made["metadata"] |= {"namespace": "shop", "uid": UID}
+    state = State(folder / name)
+    state.make()
+    objects = state.objects()
+    objects.change((POD, "shop", "clicks-0"), lambda _: made)
+    node = Node(objects, state.machine("python", {}), lambda _: "the token")
+
+    asyncio.run(node.sync())
+
+    (launch,) = begun
+    temporary = Path(launch.environment["TMPDIR"])
+    assert temporary.samefile(state.folder / "pods" / UID / "volumes" / "tmp")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", launch.environment["JAVA_TOOL_OPTIONS"])
+    assert str(temporary) in os.environ["JAVA_TOOL_OPTIONS"]
+    assert with_workers({})["spark.python.unix.domain.socket.enabled"] == "true"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.fspath(temporary / f".{UID}.sock"))
+
+    ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2026-01-01T12:00:00Z"}}
+    objects.change((POD, "shop", "clicks-0"), lambda _: ending)
+    asyncio.run(node.sync())
+    assert (temporary.is_symlink(), objects.all(POD)) == (False, [])
+    objects.database.close()
+    state.remove()

@@ -58,6 +58,10 @@ class Machine:
         """The container of the pod with this UID."""
         return Container(self.short / "pods" / uid, uid)
 
+    def temporary(self, uid: str) -> Path:
+        """What the folder of this pod's temporary files is called, for the sockets of Spark's Python workers in it."""
+        return self.short / "t" / uid[:8]
+
     def claims(self, namespace: str) -> Path:
         """The folder of the namespace's volume claims."""
         return self.state / "volumes" / namespace

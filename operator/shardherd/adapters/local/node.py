@@ -240,6 +240,7 @@ class Node:
             return
         # Its object last: whoever comes after a crash in between finds by it what is left to do.
         known.container.remove()
+        self.machine.temporary(pod["metadata"]["uid"]).unlink(missing_ok=True)
         self._drop_claims(pod)
         self._change_pod(pod, lambda _: None)
         log.info("pod %s is gone", pod["metadata"]["name"], extra=fields(group=_group(pod)))
@@ -295,7 +296,7 @@ class Node:
         variables = dict(self.machine.inherited)
         if "tmp" in folders:
             variables.pop("TMPDIR", None)
-            given = with_temporary({**variables, **given}, folders["tmp"])
+            given = with_temporary({**variables, **given}, _called(self.machine.temporary(metadata["uid"]), folders["tmp"]))
         if statuses.module(driver):
             # In place of the image's own: a module is found in the folder of the application.
             given["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self._folder(pod)), given.get("PYTHONPATH", ""))))
@@ -361,6 +362,17 @@ class Node:
         if known.probe is not None:
             known.probe.stop()
             known.probe = None
+
+
+def _called(link: Path, folder: Path) -> Path:
+    """The folder by the name of this link. Raises VolumeError."""
+    try:
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
+    except OSError as error:
+        raise VolumeError(f"its volumes cannot be made: {error}") from error
+    return link
 
 
 def _group(pod: Json) -> str:
