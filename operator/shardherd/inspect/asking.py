@@ -21,7 +21,7 @@ from shardherd.controller.declared import InvalidGroupError, declared
 from shardherd.core.model.nouns import GroupSettings, GroupSpec
 from shardherd.core.planning.listing import identity_of, reads_kinesis
 from shardherd.inspect import checks
-from shardherd.inspect.answers import Answer
+from shardherd.inspect.answers import Answer, plain
 from shardherd.inspect.brokers import Asked, judged
 from shardherd.inspect.checks import Check
 from shardherd.inspect.cluster import Cluster, connect
@@ -31,6 +31,10 @@ from shardherd.ports import SecretRefusedError, SecretUnavailableError, SourceUn
 
 if TYPE_CHECKING:
     from argparse import Namespace
+
+
+INTERRUPTED = 130
+"""Exit code: it was ended by Ctrl-C, as the other commands say it."""
 
 
 class OwnSecrets:
@@ -86,15 +90,22 @@ async def _one(connector: KafkaConnector, resource: Mapping[str, Any]) -> Asked:
 def run(options: Namespace) -> int:
     """`shardherd brokers`: ask, print, and say whether anything is bad."""
     try:
-        api, usual = connect(options.kubeconfig, options.context)
-        cluster = Cluster(api, options.namespace or usual)
-        groups = [cluster.resource(options.group)] if options.group else cluster.groups()
+        answer = _answer(options)
     except InspectError as error:
-        print(f"shardherd: {error}", file=sys.stderr)
+        said = plain(str(error), keep="\n")
+        print(f"shardherd: {said}", file=sys.stderr)
         return error.code
-    answer = checks.answered(tuple(check_brokers(api, groups)))
+    except KeyboardInterrupt:
+        return INTERRUPTED
     print(_written(answer, options.output).rstrip("\n"))
     return answer.code
+
+
+def _answer(options: Namespace) -> Answer:
+    api, usual = connect(options.kubeconfig, options.context)
+    cluster = Cluster(api, options.namespace or usual)
+    groups = cluster.groups() if options.group is None else [cluster.resource(options.group)]
+    return checks.answered(tuple(check_brokers(api, groups)))
 
 
 def _written(answer: Answer, output: str) -> str:

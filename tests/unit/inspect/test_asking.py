@@ -123,6 +123,24 @@ def test_what_brokers_say_is_written_in_each_way_that_other_commands_have(
     assert written("-o", "wide") == written()
 
 
+def test_who_waits_no_longer_for_the_brokers_sees_no_traceback(
+    api: PlayedApi, answers: Answers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asking, "_one", interrupted)
+    assert (main(["brokers"]), *capsys.readouterr()) == (130, "", "")
+
+
+def test_an_empty_name_is_no_group_and_does_not_mean_all(
+    api: PlayedApi, answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "shardherd: '' is no name of a ConsumerGroup: lower-case letters, digits and '-'\n"
+    assert (main(["brokers", ""]), *capsys.readouterr()) == (2, "", said)
+    assert answers.asked == []
+
+
 def test_a_group_that_cannot_be_read_is_named(api: PlayedApi, answers: Answers, checked: Any) -> None:
     api.objects[f"{GROUPS}/clicks"] = {**observed().resource, "spec": {}}
     _, found = checked("doctor", "--brokers")
