@@ -453,7 +453,10 @@ class Shape(StrEnum):
 
 @app.command("render", help=COMMANDS["render"])
 def render(
-    file: Annotated[Path, typer.Option("--file", "-f", help="the manifest: - is standard input", show_default=False)],
+    file: Annotated[
+        list[Path],
+        typer.Option("--file", "-f", help="the manifest: - is standard input; may be repeated", show_default=False),
+    ],
     shards: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="of the source, which the number of consumers may follow")
     ] = 1,

@@ -1,4 +1,4 @@
-"""What the controller would create for a manifest: the answer of `render`. Pure, but for reading the file.
+"""What the controller would create for a manifest: the answer of `render`. Pure, but for reading files.
 
 The manifest is judged as the API server does, planned by the controller's own plan, and rendered by its own manifests; so it is
 what would come to be, but for what the operator's flags are: they are options here. Pods are judged as on one machine.
@@ -6,7 +6,7 @@ what would come to be, but for what the operator's flags are: they are options h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,15 @@ UID = "00000000-0000-0000-0000-000000000000"
 """In the place of the UID that the API server would give."""
 
 
-def render(file: Path, shards: int, url: str, audience: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """The objects of every ConsumerGroup in this file, for a source of so many shards. Raises InspectError."""
+def render(files: Sequence[Path], shards: int, url: str, audience: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The objects of every ConsumerGroup in these files, for sources of so many shards. Raises InspectError."""
     try:
-        groups = [document for document in documents(file) if document.get("kind") == "ConsumerGroup"]
+        groups = [each for file in files for each in documents(file) if each.get("kind") == "ConsumerGroup"]
         made = [each for group in groups for each in _objects(group, shards, Manifests(url, audience, trust=True), namespace)]
     except (ManifestError, RefusedError, InvalidGroupError) as error:
         raise InspectError(str(error)) from error
     if not groups:
-        raise InspectError(f"no ConsumerGroup stands in {called(file)}: add one, or name another file by -f")
+        raise InspectError(f"no ConsumerGroup stands in {', '.join(map(called, files))}: add one, or name another file by -f")
     return made
 
 

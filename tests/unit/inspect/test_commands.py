@@ -319,6 +319,16 @@ def test_render_prints_what_would_be_created(said: Any, tmp_path: Path) -> None:
     assert said("render", "-f", str(tmp_path / "no.yaml"))[0] == 1
 
 
+def test_render_prints_what_would_be_created_of_each_file(said: Any, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(yaml.safe_dump(group()))
+    second.write_text(yaml.safe_dump({**group(), "metadata": {"name": "orders"}}))
+
+    found = [said("render", "-f", str(each))[1] for each in (first, second)]
+
+    assert said("render", "-f", str(first), "-f", str(second)) == (0, "---\n".join(found), "")
+
+
 def test_render_reads_standard_input_as_kubectl_does(said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "group.yaml"
     file.write_text(yaml.safe_dump(group()))

@@ -19,7 +19,7 @@ URL = "https://shardherd.system.svc:8443"
 def rendered(folder: Path, *documents: Json, shards: int = 1) -> list[Json]:
     file = folder / "group.yaml"
     file.write_text(yaml.safe_dump_all(documents))
-    return render(file, shards, URL, "shardherd")
+    return render([file], shards, URL, "shardherd")
 
 
 def test_it_is_what_the_controllers_own_manifests_are(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_what_the_api_server_would_refuse_is_refused_in_its_words(tmp_path: Path
     with pytest.raises(InspectError, match=r"^no ConsumerGroup stands in .*group.yaml: add one"):
         rendered(tmp_path, {"kind": "Secret"})
     with pytest.raises(InspectError, match=r"cannot be read: No such file"):
-        render(tmp_path / "none.yaml", 1, URL, "shardherd")
+        render([tmp_path / "none.yaml"], 1, URL, "shardherd")
 
 
 def test_a_pod_that_the_api_server_would_refuse_is_refused_as_on_one_machine(tmp_path: Path) -> None:
