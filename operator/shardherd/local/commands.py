@@ -96,7 +96,7 @@ def add_to(commands: Any) -> None:
     shown = verb("logs", _logs, "print what a consumer wrote")
     shown.add_argument("consumer", help="for example clicks-0")
     shown.add_argument("-p", "--previous", action="store_true", help="of the start before the last")
-    shown.add_argument("-f", "--follow", action="store_true", help="print on, until Ctrl-C")
+    shown.add_argument("-f", "--follow", action="store_true", help="print on, also what later starts write, until Ctrl-C")
     scale = verb("scale", _scale, "set how many consumers a group has (scaling modes Fixed and External)")
     scale.add_argument("group")
     scale.add_argument("replicas", type=int)
@@ -266,15 +266,30 @@ def _logs(arguments: Arguments, state: State) -> int:
     wanted = files[-2:-1] if arguments.previous else files[-1:]
     if not wanted:
         raise StateError(f"{arguments.consumer!r} has {'no start before the last' if files else 'written nothing here'}")
-    with wanted[0].open(errors="replace") as file, _while_it_is_read():
-        while True:
-            if text := file.read():
-                print(text, end="", flush=True)
-            elif arguments.follow:
-                time.sleep(LOOK)
-            else:
-                break
+    with _while_it_is_read():
+        for text in _written(wanted[0], follow=arguments.follow, on=not arguments.previous):
+            print(text, end="", flush=True)
     return 0
+
+
+def _written(file: Path, *, follow: bool, on: bool) -> Iterator[str]:
+    """What is in this log. With `follow` also what comes to it, for ever; with `on` then what later starts write."""
+    seen = set(file.parent.glob("*.log"))
+    later: Path | None = file
+    while later is not None:
+        with later.open(errors="replace") as log:
+            later = None
+            # What came to it until the next one was there is read first.
+            while (text := log.read()) or (follow and later is None):
+                if text:
+                    yield text
+                    continue
+                new = set(file.parent.glob("*.log")) - seen if on else set()
+                later = min(new, key=lambda each: each.stat().st_mtime_ns, default=None)
+                if later is None:
+                    time.sleep(LOOK)
+                else:
+                    seen.add(later)
 
 
 @contextmanager

@@ -315,6 +315,29 @@ def test_a_command_that_cannot_be_done_says_why_and_what_to_do(
     assert said in capsys.readouterr().err
 
 
+def test_who_follows_a_log_reads_what_later_starts_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Database(tmp_path / "state.db").close()
+    folder = tmp_path / "logs" / "shop" / "clicks-0"
+    folder.mkdir(parents=True)
+    (folder / "a.1.log").write_text("of the first\n")
+
+    def last_words_and_another_start() -> None:
+        with (folder / "a.1.log").open("a") as log:
+            log.write("its last words\n")
+        (folder / "a.2.log").write_text("of the second\n")
+
+    def nobody_follows_any_more() -> None:
+        raise KeyboardInterrupt
+
+    steps = iter((last_words_and_another_start, nobody_follows_any_more))
+    monkeypatch.setattr("time.sleep", lambda _seconds: next(steps)())
+
+    assert main(["local", "logs", "clicks-0", "--follow", "--state", str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "of the first\nits last words\nof the second\n"
+
+
 def test_commands_about_consumers_that_are_not_there_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = tmp_path / "state"
     state.mkdir()
