@@ -30,6 +30,8 @@ SHOWN = 80
 
 def can_be_called(url: str) -> bool:
     """Whether this is an HTTP URL that names a host, and a port that there is if it names one."""
+    if not url.isprintable() or " " in url:  # to take it apart would leave out ends of lines
+        return False
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -142,7 +142,7 @@ def test_the_identity_must_be_given(name: str) -> None:
                 url,
                 "use a URL that begins with http:// or https:// and names a host, for example http://shardherd.system.svc:8080",
             )
-            for url in ("operator:8080", "http://", "https://[operator", "http://operator:80800")
+            for url in ("operator:8080", "http://", "https://[operator", "http://operator:80800", "http://op erator:8080")
         ),
         ("SHARDHERD_TLS_AUTHORITY_DAYS", "36501", "use a whole number, from 1 to 36500, for example 365"),
         ("SHARDHERD_TLS_CERTIFICATE_DAYS", "0", "use a whole number, from 1 to 36500, for example 90"),

@@ -504,7 +504,13 @@ def test_a_namespace_that_cannot_be_is_refused_before_anything_is_asked(
     assert api.requests == []
 
 
-@pytest.mark.parametrize("url", ["shardherd:8443", "ftp://shardherd", "http://", "http://[::", "https://shardherd:99999"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("shardherd:8443", "ftp://shardherd", "http://", "http://[::", "https://shardherd:99999"),
+        *("https://shard herd", "https://shardherd:8443\n", "https://shard\therd", "https://shardherd\x1b[31m"),
+    ],
+)
 def test_a_url_that_cannot_be_called_is_refused(url: str, api: PlayedApi, said: Any) -> None:
     rendered = f"shardherd: --url is {url!r}: write a URL such as https://shardherd.shardherd-system.svc:8443\n"
     assert said("render", "-f", "group.yaml", "--url", url) == (2, "", rendered)
