@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,7 @@ def add_to(commands: Any) -> None:
     verb("status", _status, "show groups, consumers, and what happened last")
     shown = verb("logs", _logs, "print what a consumer wrote")
     shown.add_argument("consumer", help="for example clicks-0")
+    shown.add_argument("-n", "--namespace", help="of its group, if another one has a consumer of the same name")
     shown.add_argument("-p", "--previous", action="store_true", help="of the start before the last")
     shown.add_argument("-f", "--follow", action="store_true", help="print on, also what later starts write, until Ctrl-C")
     scale = verb("scale", _scale, "set how many consumers a group has (scaling modes Fixed and External)")
@@ -103,6 +104,7 @@ def add_to(commands: Any) -> None:
     scale.add_argument("-n", "--namespace", help="of the group, if another one has the same name")
     kill = verb("kill", _kill, "send a consumer a signal, to see what happens")
     kill.add_argument("consumer")
+    kill.add_argument("-n", "--namespace", help="of its group, if another one has a consumer of the same name")
     kill.add_argument("-s", "--signal", default="KILL", choices=sorted(SIGNALS), help="default KILL")
     down = verb("down", _down, "drain and end all consumers, and the operator")
     down.add_argument("--forget", action="store_true", help="remove all that is kept in the state folder, too")
@@ -262,7 +264,12 @@ def _scale(arguments: Arguments, state: State) -> int:
 
 def _logs(arguments: Arguments, state: State) -> int:
     state.there()
-    files = sorted((state.folder / "logs").glob(f"*/{arguments.consumer}/*.log"), key=lambda file: file.stat().st_mtime_ns)
+    kept = {folder.name: folder for folder in (state.folder / "logs").glob("*")}
+    found = {name: files for name, folder in kept.items() if (files := list((folder / arguments.consumer).glob("*.log")))}
+    known = {pod["metadata"]["namespace"] for pod in state.objects().all(POD) if pod["metadata"]["name"] == arguments.consumer}
+    # What is written nowhere any more is of a group that was in another namespace before.
+    chosen = _only(arguments, known & found.keys() or found.keys()) if arguments.namespace is None else arguments.namespace
+    files = sorted(found.get(chosen, ()), key=lambda file: file.stat().st_mtime_ns)
     wanted = files[-2:-1] if arguments.previous else files[-1:]
     if not wanted:
         raise StateError(f"{arguments.consumer!r} has {'no start before the last' if files else 'written nothing here'}")
@@ -303,7 +310,7 @@ def _while_it_is_read() -> Iterator[None]:
 
 
 def _kill(arguments: Arguments, state: State) -> int:
-    container = _container(state.there(), arguments.consumer)
+    container = _container(state.there(), arguments)
     number = SIGNALS[arguments.signal]
     if number in (signal.SIGSTOP, signal.SIGCONT):
         # A consumer that stands still does so as a whole.
@@ -317,11 +324,24 @@ def _kill(arguments: Arguments, state: State) -> int:
     return 0
 
 
-def _container(state: State, consumer: str) -> Container:
-    pods: list[Json] = [pod for pod in state.objects().all(POD) if pod["metadata"]["name"] == consumer]
+def _container(state: State, arguments: Arguments) -> Container:
+    pods: list[Json] = [
+        pod
+        for pod in state.objects().all(POD)
+        if pod["metadata"]["name"] == arguments.consumer and arguments.namespace in (None, pod["metadata"]["namespace"])
+    ]
     if not pods:
-        raise StateError(f"there is no consumer {consumer!r}: see shardherd local status")
+        raise StateError(f"there is no consumer {arguments.consumer!r}: see shardherd local status")
+    _only(arguments, {pod["metadata"]["namespace"] for pod in pods})
     return state.machine("", {}).container(pods[0]["metadata"]["uid"])
+
+
+def _only(arguments: Arguments, namespaces: Set[str]) -> str:
+    """The one namespace with such a consumer; empty if there is none. Raises StateError if there are several."""
+    if len(namespaces) > 1:
+        there = ", ".join(sorted(namespaces))
+        raise StateError(f"{arguments.consumer!r} is a consumer in {there}: name one by --namespace")
+    return next(iter(namespaces), "")
 
 
 def _down(arguments: Arguments, state: State) -> int:

@@ -338,6 +338,31 @@ def test_who_follows_a_log_reads_what_later_starts_write(
     assert capsys.readouterr().out == "of the first\nits last words\nof the second\n"
 
 
+def test_of_two_consumers_with_one_name_the_namespace_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = Database(tmp_path / "state.db")
+
+    def make(namespace: str) -> None:
+        metadata = {"namespace": namespace, "name": "clicks-0", "uid": f"{namespace}-uid"}
+        Objects(database).change(("Pod", namespace, "clicks-0"), lambda _: {"kind": "Pod", "metadata": metadata})
+
+    for namespace in ("demo", "shop"):
+        make(namespace)
+        folder = tmp_path / "logs" / namespace / "clicks-0"
+        folder.mkdir(parents=True)
+        (folder / "a.1.log").write_text(f"of {namespace}\n")
+    database.close()
+
+    def said(*words: str) -> tuple[int, str, str]:
+        return (main(["local", *words, "--state", str(tmp_path)]), *capsys.readouterr())
+
+    several = "shardherd: 'clicks-0' is a consumer in demo, shop: name one by --namespace\n"
+    assert said("logs", "clicks-0") == said("kill", "clicks-0") == (1, "", several)
+    assert said("logs", "clicks-0", "-n", "demo") == (0, "of demo\n", "")
+    ended = "shardherd: no process of 'clicks-0' runs now: see shardherd local status\n"
+    assert said("kill", "clicks-0", "-n", "demo") == (1, "", ended)
+    assert said("logs", "clicks-0", "-n", "no") == (1, "", "shardherd: 'clicks-0' has written nothing here\n")
+
+
 def test_commands_about_consumers_that_are_not_there_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = tmp_path / "state"
     state.mkdir()
