@@ -17,6 +17,9 @@ LONGEST = 29
 """Bytes of a folder's path below which sockets still have a path that the kernel takes, which has at most 107. The longest are
 those of Spark's Python workers: it names them itself, by 42 signs, in `Machine.temporary`."""
 
+LONGEST_LINK = 45
+"""Bytes of its short name, below which the sockets of its pods have such a path."""
+
 KEPT = (
     *("operator.lock", "operator.log", "state.db", "state.db-wal", "state.db-shm", "token.key", "token.key.new", "short"),
     *("logs", "pods", "t", "volumes"),
@@ -60,7 +63,11 @@ class State:
         if len(os.fsencode(self.folder)) <= LONGEST:
             return
         digest = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:8]
-        short = Path(tempfile.gettempdir()) / f"shardherd-{os.getuid()}-{digest}"
+        name = f"shardherd-{os.getuid()}-{digest}"
+        # Some batch systems give each job a folder for what is temporary, of any length.
+        short = Path(tempfile.gettempdir(), name)
+        if len(os.fsencode(short)) > LONGEST_LINK:
+            short = Path("/tmp", name)
         for link, target in ((short, self.folder), (self.folder / "short", short)):
             if not link.is_symlink() or link.readlink() != target:
                 link.unlink(missing_ok=True)

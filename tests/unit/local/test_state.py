@@ -47,6 +47,24 @@ def test_a_pods_socket_has_a_path_that_the_kernel_takes_in_whatever_script_its_f
     assert list(folder.iterdir()) == []
 
 
+def test_a_long_path_of_the_folder_for_temporary_files_keeps_no_pod_from_its_socket(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / (60 * "a")
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    state = State(folder / (40 * "a"))
+    state.make()
+    run = state.machine("python", {}).container(UID).run
+    run.mkdir(parents=True)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.fspath(run / "agent.sock"))
+
+    assert list(long.iterdir()) == []
+    state.remove()
+
+
 @pytest.mark.parametrize("deep", [False, True])
 def test_what_is_not_of_shardherd_stays_when_a_folder_is_forgotten(
     deep: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
