@@ -61,7 +61,8 @@ async def results_of(
         if timed_out is None:
             raise TimeoutError(f"no result within {timeout:g} s") from None
     assert timed_out is not None
-    return _results("timed_out", timed_out(element))
+    with contained("timed_out"):
+        return _results("timed_out", timed_out(element))
 
 
 def _awaitable(called: Any) -> Awaitable[Any]:

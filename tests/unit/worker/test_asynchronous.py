@@ -122,6 +122,38 @@ def test_a_timeout_fails_the_record_unless_something_stands_in_for_its_results()
     story(body, factory=lambda: lookup)
 
 
+class GaveUp(BaseException):
+    """As a library has one for its timeouts."""
+
+
+@pytest.mark.parametrize(
+    "raised", [GaveUp(), SystemExit(1), asyncio.CancelledError()], ids=["no Exception", "exit", "cancelled"]
+)
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
+def test_whatever_timed_out_raises_fails_the_record_which_takes_the_place_of_its_earlier_call(
+    raised: BaseException, ordered: bool
+) -> None:
+    class Bounded(Lookup):
+        timeout = 2.0
+
+        def timed_out(self, record: Record) -> list[int]:
+            self.slow.remove(record.offset)
+            raise raised
+
+        def watermark(self, record: Record) -> int | None:
+            return record.offset if not self.ordered else None
+
+    lookup = Bounded(ordered, slow={1})
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 4)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 4)])
+        assert (lookup.called, lookup.emitted) == ([0, 1, 2, 3, 1], [0, 2, 3, 1] if ordered else [0, 1, 2, 3])
+
+    story(body, factory=lambda: lookup, save_interval=1.0)
+
+
 def test_of_100_calls_without_an_order_one_that_takes_more_than_1_000_ms_fails_and_holds_up_nobody() -> None:
     """The specification's example: unordered, a timeout of 1,000 ms, a capacity of 100."""
     lookup = Lookup(ordered=False, slow={7})
