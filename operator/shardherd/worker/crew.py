@@ -210,6 +210,8 @@ class DaemonThreads(ThreadPoolExecutor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))
+                except StopIteration as error:  # asyncio's future refuses it, and whoever awaits that would wait for ever
+                    future.set_exception(Raised(error))
                 except BaseException as error:  # noqa: BLE001 - whatever it is, the one who asked for it hears of it
                     future.set_exception(error)
 

@@ -174,6 +174,18 @@ async def test_functions_that_coroutines_give_to_threads_run_at_once_in_threads_
     assert [thread.is_alive() for thread in threads] == [False, False]
 
 
+async def test_what_a_future_cannot_carry_ends_a_coroutine_that_has_given_it_to_a_thread() -> None:
+    crew = ThreadCrew("crew")
+
+    async def given() -> None:
+        await asyncio.to_thread(next, iter(()))
+
+    with pytest.raises(Raised) as raised:
+        await asyncio.wait_for(crew.spawn(given).ended, 10)
+    assert isinstance(raised.value.__cause__, StopIteration)
+    crew.close()
+
+
 async def test_a_crew_that_is_closed_leaves_no_thread_and_cancels_its_coroutines() -> None:
     crew, working, go_on = ThreadCrew("closing"), threading.Event(), threading.Event()
 
