@@ -25,6 +25,7 @@ from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, is_async
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 from shardherd.worker.output import Output, ShardGrant, TransactionalOutput
+from shardherd.worker.processor import whole_number
 from shardherd.worker.records import Record
 
 log = logging.getLogger(__name__)
@@ -188,7 +189,9 @@ class Sending:
             if self._unclear:
                 raise TypeError(self._unclear)
             with self._watched("position", []):
-                self._position = await called(self._crew, self._transactional.position, self._grant)
+                said = await called(self._crew, self._transactional.position, self._grant)
+            must = f"position of {type(self.output).__name__} must return None or"
+            self._position = None if said is None else whole_number(said, must)
         except Exception as error:  # noqa: BLE001 - a program may raise anything
             self._failures += 1
             pause = min(LAST_RETRY, FIRST_RETRY * 2 ** min(self._failures - 1, 30))

@@ -788,6 +788,33 @@ def test_exactly_once_records_that_were_not_acknowledged_in_time_are_there_once(
     story(body, factory=outputs(table_output(table), guarantee="exactly-once"), save_interval=0.5, ack_timeout=3.0)
 
 
+@pytest.mark.parametrize("said", [(2,), "2", 2.0, True], ids=["a row", "a text", "a float", "a truth"])
+def test_exactly_once_what_is_no_position_is_refused_by_its_method_and_asked_for_again(
+    said: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[Any] = [said, None]
+    taken: list[tuple[Offset, ...]] = []
+
+    class Says(TransactionalOutput):
+        def position(self, grant: Any) -> Any:
+            return answers.pop(0)
+
+        def write_once(self, records: Sequence[Record], grant: Any, before: Offset | None, position: Offset) -> None:
+            taken.append(tuple(each.offset for each in records))
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 3)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 1, 3)])
+        assert taken == [(0, 1, 2)]
+
+    story(body, factory=outputs(Says, guarantee="exactly-once"), save_interval=0.5)
+    assert [line.getMessage() for line in caplog.records if line.levelname == "WARNING"] == [
+        f"output Says: does not say its position: TypeError: position of Says must return None or a position, which is an int,"
+        f" not {said!r}; trying again in 0.5 s"
+    ]
+
+
 def test_exactly_once_an_output_that_cannot_say_its_position_is_closed_at_once_when_the_shard_has_to_go() -> None:
     calls: list[str] = []
 
