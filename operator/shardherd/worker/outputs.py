@@ -153,7 +153,8 @@ class Outputs(QueueingProcessor):
         self._open = []
         try:
             for make in self.outputs:
-                output = make()
+                with contained("an output, as it was made,"):
+                    output = make()
                 if is_of_kinesis(shard):
                     check_output_of_kinesis(type(output), type(self).__name__, shard)
                 check_output(type(output), self.guarantee, in_order=options.in_order)

@@ -359,6 +359,24 @@ def test_an_output_that_cannot_be_opened_is_tried_again_and_those_before_it_are_
     story(body, factory=outputs(output(first), Fails))
 
 
+def test_an_output_that_wants_to_exit_as_it_is_made_is_made_again_and_those_before_it_are_closed() -> None:
+    failing = [SystemExit("no route")]
+    first, place = Place(), Place()
+
+    def makes() -> Output:
+        if failing:
+            raise failing.pop()
+        return output(place, "second")()
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 1)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: place.took == [0])
+        assert first.calls == ["open t/0", "close", "open t/0", "write"]
+
+    story(body, factory=outputs(output(first), makes))
+
+
 def test_revoke_while_sink_is_blocked() -> None:
     place, never = Place(), asyncio.Event()
     place.answers = [lambda _: None, waits_for(never)]
