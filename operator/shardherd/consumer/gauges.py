@@ -110,7 +110,7 @@ class Measure:
             try:
                 found = os.statvfs(disk)
             except OSError as error:
-                self._warn(f"the disk of {disk} cannot be measured, and is not reported: {error}")
+                self._warn(f"disk {disk}", f"the disk of {disk} cannot be measured, and is not reported: {error}")
                 continue
             used = (found.f_blocks - found.f_bfree) * found.f_frsize
             # As `df` has it: what is kept for root is nobody's to use.
@@ -150,16 +150,20 @@ class Measure:
         try:
             value = float(self._own())
         except BaseException as error:  # noqa: BLE001 - the application's own code: SystemExit would end the thread alone, unseen
-            self._warn(f"the application's gauge failed, and is not reported: {named(error)}")
+            self._warn("own failed", f"the application's gauge failed, and is not reported: {named(error)}")
             return
         if math.isnan(value) or value < 0:
-            self._warn(f"the application's gauge is {value}, and is not reported: return a number from 0 (empty) to 1 (full)")
+            self._warn(
+                "own value",
+                f"the application's gauge is {value}, and is not reported: return a number from 0 (empty) to 1 (full)",
+            )
             return
         yield Gauge(GaugeKind.OWN, "own", round(min(value, 1.0) * OWN_TOTAL), OWN_TOTAL)
 
-    def _warn(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _warn(self, what: str, text: str) -> None:
+        """Once for each thing that is wrong: the text of an error may be another one each time."""
+        if what not in self._said:
+            self._said.add(what)
             log.warning("%s", text)
 
 

@@ -110,6 +110,23 @@ def test_its_own_gauge_ends_no_thread_by_what_would_end_a_process(
     assert [record.getMessage() for record in caplog.records] == [message]
 
 
+def test_a_gauge_that_fails_with_another_text_each_time_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[OSError | float] = [OSError("request 1"), -0.5, OSError("request 2"), -0.25]
+
+    def own() -> float:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    measure = Measure([], own, tmp_path)
+    assert [measure() for _ in range(4)] == [()] * 4
+    assert [record.getMessage() for record in caplog.records] == [
+        "the application's gauge failed, and is not reported: OSError: request 1",
+        "the application's gauge is -0.5, and is not reported: return a number from 0 (empty) to 1 (full)",
+    ]
+
+
 def test_the_disk_is_that_in_which_the_process_runs_unless_folders_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
