@@ -201,9 +201,10 @@ def _case(observation: Observation, sizing: Sizing, shards: int) -> _Case:
     if shards < high:
         units = "cells" if observation.declared.settings.cells else "shards"
         high, limit = shards, (TOO_FEW_SHARDS, f"The lag asks for more consumers than there are {units} to read.")
-    if ceiling is not None and observation.wall < ceiling.until and ceiling.replicas < high:
-        high = ceiling.replicas
-        limit = (NO_GAIN, f"The lag asks for more consumers, but more than {high} did not read more when it was tried.")
+    if ceiling is not None and observation.wall < ceiling.until and max(ceiling.replicas, scaling.min_replicas) < high:
+        # As many as the user asks for are had also where they did not help.
+        high, tried = max(ceiling.replicas, scaling.min_replicas), f"more than {ceiling.replicas} did not read more"
+        limit = (NO_GAIN, f"The lag asks for more consumers, but {tried} when it was tried.")
     goal = observation.replicas if scaling.recommend_only or sizing.goal is None else sizing.goal
     return _Case(observation, sizing, goal, min(scaling.min_replicas, high), high, limit)
 

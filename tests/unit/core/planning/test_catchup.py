@@ -197,6 +197,15 @@ class TestTheLimits:
     def test_of_what_did_not_help_end_with_their_time(self) -> None:
         assert asked(seen(), 4, ceiling=Ceiling(3, WALL)).limit is None
 
+    def test_of_what_did_not_help_keep_no_fewer_than_the_user_asks_for(self) -> None:
+        believed, floor = Ceiling(3, WALL + 1), limits(min_replicas=5)
+        message = "spec.scaling.minReplicas asks for 5."
+        expected = Wish(5, "MinReplicas", message, 5, ceiling=believed)
+        assert asked(seen(), 3, ceiling=believed, scaling=floor, wishes=((NOW, 3),)) == expected
+        assert asked(seen(900), 5, ceiling=believed, scaling=floor).limit == NO_GAIN
+        assert asked(seen(900), 5, ceiling=believed, scaling=limits(min_replicas=5, max_replicas=5)).limit == TOO_MANY
+        assert asked(seen(900), 4, ceiling=believed, scaling=floor, number=4).limit == TOO_FEW_SHARDS
+
     def test_add_consumers_that_are_too_few(self) -> None:
         message = "spec.scaling.minReplicas asks for 4."
         assert asked(seen(), scaling=limits(min_replicas=4), wishes=((NOW, 3),)) == Wish(4, "MinReplicas", message, 4)
