@@ -26,7 +26,7 @@ from shardherd.core.model.reasons import (
     SOURCE_AWAY,
     TOO_FEW_SHARDS,
 )
-from shardherd.core.model.wording import count
+from shardherd.core.model.wording import count, verb
 from shardherd.core.planning.observed import Ceiling, Observation, Sizing, Trial
 from shardherd.core.planning.traffic import INTERVAL, SPAN, WINDOW, Traffic
 
@@ -143,7 +143,10 @@ class _Case:
     @property
     def least(self) -> tuple[str, str]:
         """Why there are no fewer."""
-        return MIN_REPLICAS, f"spec.scaling.minReplicas asks for {self.low}."
+        declared = self.observation.declared
+        asked, unit = declared.scaling.min_replicas, "cell" if declared.settings.cells else "shard"
+        there = f", and there {verb(self.low, 'is', 'are')} {count(self.low, unit)} to read" if self.low < asked else ""
+        return MIN_REPLICAS, f"spec.scaling.minReplicas asks for {asked}{there}."
 
 
 def lag_of(view: GroupView) -> int | None:

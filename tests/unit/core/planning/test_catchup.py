@@ -210,6 +210,10 @@ class TestTheLimits:
         message = "spec.scaling.minReplicas asks for 4."
         assert asked(seen(), scaling=limits(min_replicas=4), wishes=((NOW, 3),)) == Wish(4, "MinReplicas", message, 4)
 
+    def test_say_what_is_asked_for_also_where_there_are_fewer_shards(self) -> None:
+        message = "spec.scaling.minReplicas asks for 5, and there are 4 shards to read."
+        assert asked(seen(), scaling=limits(min_replicas=5), number=4) == Wish(4, "MinReplicas", message, 4)
+
     def test_never_ask_for_more_consumers_than_shards(self) -> None:
         assert asked(None, scaling=limits(min_replicas=4), number=3) == stays(3, 3)
 
