@@ -23,7 +23,10 @@ MOST = 16
 
 
 def start_workers(spark: SparkSession, slots: int) -> threading.Thread:
-    """Start as many as tasks can run at once, by a Spark job of its own in a thread of its own."""
+    """Start as many as tasks can run at once, by a Spark job of its own in a thread of its own.
+
+    There are fewer where a task is done before another one has begun: that is given its worker.
+    """
     thread = threading.Thread(target=_job, args=(spark, min(slots, MOST)), name="shardherd-warm-up", daemon=True)
     thread.start()
     return thread

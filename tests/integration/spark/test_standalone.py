@@ -219,12 +219,16 @@ def test_the_workers_that_are_started_ahead_are_those_that_read(
 ) -> None:
     topic = create(2)
     produce(cluster.kafka_bootstrap, topic, 2, 10)
-    start_workers(spark, 2).join()
+
+    def both_are_there() -> bool:
+        start_workers(spark, 2).join()
+        return len(workers(spark)) == 2
+
+    until(both_are_there, "a task has begun before the other one was done, which would have left it its worker")
     ahead = workers(spark)
 
     assert site.batch(subscribe=topic).count() == 20
 
-    assert len(ahead) == 2
     assert workers(spark) == ahead
     variables = [Path(f"/proc/{worker}/environ").read_text().split("\0") for worker in ahead]
     assert ["PYTHON_UNIX_DOMAIN_ENABLED=True" in each for each in variables] == [True, True], "and not by TCP"
