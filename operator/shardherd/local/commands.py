@@ -249,14 +249,8 @@ def _status(_arguments: Arguments, state: State) -> int:
 
 def _scale(arguments: Arguments, state: State) -> int:
     objects = state.there().objects()
-    namespaces = [
-        group["metadata"]["namespace"]
-        for group in objects.all(GROUP)
-        if group["metadata"]["name"] == arguments.group and arguments.namespace in (None, group["metadata"]["namespace"])
-    ]
-    if len(namespaces) > 1:
-        raise StateError(f"{arguments.group!r} is a group of {', '.join(namespaces)}: name one by --namespace")
-    namespace = namespaces[0] if namespaces else arguments.namespace or "default"
+    groups = _named(objects, GROUP, arguments.group, arguments.namespace)
+    namespace = _only(f"{arguments.group!r} is a group of", groups.keys()) or arguments.namespace or "default"
     scaled(objects, namespace, arguments.group, arguments.replicas)
     print(f"{namespace}/{arguments.group} is to have {arguments.replicas} consumers")
     return 0
@@ -266,9 +260,11 @@ def _logs(arguments: Arguments, state: State) -> int:
     state.there()
     kept = {folder.name: folder for folder in (state.folder / "logs").glob("*")}
     found = {name: files for name, folder in kept.items() if (files := list((folder / arguments.consumer).glob("*.log")))}
-    known = {pod["metadata"]["namespace"] for pod in state.objects().all(POD) if pod["metadata"]["name"] == arguments.consumer}
-    # What is written nowhere any more is of a group that was in another namespace before.
-    chosen = _only(arguments, known & found.keys() or found.keys()) if arguments.namespace is None else arguments.namespace
+    chosen = arguments.namespace
+    if chosen is None:
+        known = _named(state.objects(), POD, arguments.consumer, None)
+        # What is written nowhere any more is of a group that was in another namespace before.
+        chosen = _only(f"{arguments.consumer!r} is a consumer in", known.keys() & found.keys() or found.keys())
     files = sorted(found.get(chosen, ()), key=lambda file: file.stat().st_mtime_ns)
     wanted = files[-2:-1] if arguments.previous else files[-1:]
     if not wanted:
@@ -325,22 +321,23 @@ def _kill(arguments: Arguments, state: State) -> int:
 
 
 def _container(state: State, arguments: Arguments) -> Container:
-    pods: list[Json] = [
-        pod
-        for pod in state.objects().all(POD)
-        if pod["metadata"]["name"] == arguments.consumer and arguments.namespace in (None, pod["metadata"]["namespace"])
-    ]
+    pods = _named(state.objects(), POD, arguments.consumer, arguments.namespace)
     if not pods:
         raise StateError(f"there is no consumer {arguments.consumer!r}: see shardherd local status")
-    _only(arguments, {pod["metadata"]["namespace"] for pod in pods})
-    return state.machine("", {}).container(pods[0]["metadata"]["uid"])
+    pod = pods[_only(f"{arguments.consumer!r} is a consumer in", pods.keys())]
+    return state.machine("", {}).container(pod["metadata"]["uid"])
 
 
-def _only(arguments: Arguments, namespaces: Set[str]) -> str:
-    """The one namespace with such a consumer; empty if there is none. Raises StateError if there are several."""
+def _named(objects: Objects, kind: str, name: str, namespace: str | None) -> dict[str, Json]:
+    """The objects of this kind and name by their namespaces: in this one, or in all."""
+    found = {each["metadata"]["namespace"]: each for each in objects.all(kind) if each["metadata"]["name"] == name}
+    return {where: each for where, each in found.items() if namespace in (None, where)}
+
+
+def _only(said: str, namespaces: Set[str]) -> str:
+    """The one namespace of these; empty if there is none. Raises StateError, which begins so, if there are several."""
     if len(namespaces) > 1:
-        there = ", ".join(sorted(namespaces))
-        raise StateError(f"{arguments.consumer!r} is a consumer in {there}: name one by --namespace")
+        raise StateError(f"{said} {', '.join(sorted(namespaces))}: name one by --namespace")
     return next(iter(namespaces), "")
 
 
