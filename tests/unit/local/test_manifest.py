@@ -363,6 +363,22 @@ def test_of_two_consumers_with_one_name_the_namespace_is_asked_for(tmp_path: Pat
     assert said("logs", "clicks-0", "-n", "no") == (1, "", "shardherd: 'clicks-0' has written nothing here\n")
 
 
+def test_of_two_groups_with_one_name_the_namespace_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = Database(tmp_path / "state.db")
+
+    def make(namespace: str) -> None:
+        metadata = {"namespace": namespace, "name": "clicks", "uid": f"{namespace}-uid"}
+        made = {"kind": "ConsumerGroup", "metadata": metadata, "spec": {}}
+        Objects(database).change(("ConsumerGroup", namespace, "clicks"), lambda _: made)
+
+    for namespace in ("shop", "demo"):
+        make(namespace)
+    database.close()
+
+    assert main(["local", "scale", "clicks", "2", "--state", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "shardherd: 'clicks' is a group of demo, shop: name one by --namespace\n"
+
+
 def test_commands_about_consumers_that_are_not_there_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = tmp_path / "state"
     state.mkdir()
