@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 import shardherd.spark
 from benchmarks.source import cases
 from benchmarks.source.usage import cpu_seconds
+from shardherd.spark import python_path
 
 EVERY = {**cases.CASES, "trigger": cases.TRIGGER, "cold": cases.COLD}
 
@@ -28,7 +29,7 @@ def session(cores: int, *more: Path) -> SparkSession:
     """The session of both sides, with the jars of these folders, too."""
     folders = (Path(os.environ["SHARDHERD_BENCH_JARS"]), *more)
     jars = sorted(str(jar) for folder in folders for jar in folder.glob("*.jar"))
-    spark = (
+    builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("bench-source")
         .config("spark.jars", ",".join(jars))
@@ -40,8 +41,9 @@ def session(cores: int, *more: Path) -> SparkSession:
         .config("spark.sql.shuffle.partitions", str(cores))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        .getOrCreate()
     )
+    with python_path.launched():  # as a session of ours has it; Spark's own source starts no Python process
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

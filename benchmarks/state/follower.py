@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shardherd.spark import register, run_cells, session
+from shardherd.spark import python_path, register, run_cells, session
 from shardherd.spark.application import STATE
 from shardherd.spark.cells.build import Cell
 
@@ -54,7 +54,8 @@ def one_query() -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", os.environ["BENCH_MEMORY"])
     for key, text in {**STATE, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}.items():
         builder = builder.config(key, text)
-    spark = builder.getOrCreate()
+    with python_path.launched():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     options = {"kafka.bootstrap.servers": os.environ["BENCH_SERVERS"], "subscribe": os.environ["BENCH_TOPIC"]}

@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from dev.cluster.tools import Tools
+from shardherd.spark import python_path
 from tests.harness.quick_spark import WORKERS
 
 
@@ -31,4 +32,5 @@ def make_session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName("tests")
     for key, value in {**common, **settings}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with python_path.launched():
+        return builder.getOrCreate()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from shardherd.spark import python_path
 from shardherd.spark.network import guarded
 from shardherd.spark.registration import register_source
 from shardherd.spark.workers import with_workers
@@ -30,7 +31,8 @@ def make_alone(name: str | None, conf: Mapping[str, str] | None) -> SparkSession
     builder = SparkSession.builder.appName(name or "shardherd")
     for key, value in session_conf(conf or {}).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with python_path.launched():
+        spark = builder.getOrCreate()
     register_source(spark, warm_up=True, given=json.loads(os.environ[OPTIONS]))
     return spark
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from shardherd.consumer.gauges import Gauges, OwnGauge, measure_of
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.spark import driver_logs
+from shardherd.spark import driver_logs, python_path
 from shardherd.spark.cells import forked
 from shardherd.spark.cells.build import Build, CellsError
 from shardherd.spark.cells.runner import CELL_PROPERTY
@@ -97,7 +97,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None, gauge: OwnGau
     settings = session_conf(pod, conf or {})
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _forking(pod, settings):
+    with _launching(pod, settings):
         spark = builder.getOrCreate()
     spark.dataSource.register(ShardherdSource)
     spark.streams.addListener(ProgressListener(runtime.finished))
@@ -108,10 +108,10 @@ def make_session(name: str | None, conf: Mapping[str, str] | None, gauge: OwnGau
     return spark
 
 
-def _forking(pod: Pod, settings: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+def _launching(pod: Pod, settings: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
     """While Spark's JVM is started: in a group with cells, the processes of its stream readers are to be forks."""
     if not pod.state_location or not forked.wanted(settings):
-        return contextlib.nullcontext()
+        return python_path.launched()
     address = pod.run_dir / "forks.sock"
     forked.start(address)
     return forked.asked(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
+from shardherd.spark.python_path import LAUNCH
 from tests.harness.broker import Broker
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,9 +54,22 @@ def test_the_clickstream_application_runs_by_itself(broker: Broker, tmp_path: Pa
             if files:
                 table = ds.dataset(files, format="parquet").to_table(columns=["shard", "offset"])
                 found = list(zip(*(table[name].to_pylist() for name in ("shard", "offset")), strict=True))
+        assert path_of_jvm(tmp_path / "checkpoint").split(os.pathsep) == [str(LAUNCH), str(ROOT / "operator")]
     finally:
         process.kill()
         process.wait()
         admin.close()
     assert sorted(found) == [(f"alone/{shard}", offset) for shard in range(2) for offset in range(10)]
     assert (tmp_path / "checkpoint" / "clickstream").is_dir()
+
+
+def path_of_jvm(checkpoint: Path) -> str:
+    """PYTHONPATH of the one JVM of an application whose checkpoints are there."""
+    found = []
+    for name in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if name.read_text().strip() == "java":
+                said = name.with_name("environ").read_text().split("\0")
+                found.append(dict(each.partition("=")[::2] for each in said))
+    (ours,) = [each for each in found if each.get("SHARDHERD_CHECKPOINT_PATH") == str(checkpoint)]
+    return ours["PYTHONPATH"]

@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shardherd.spark.cells.launch.sitecustomize import RUNNERS
+from shardherd.spark.launch.sitecustomize import RUNNERS
 
 log = logging.getLogger(__name__)
 

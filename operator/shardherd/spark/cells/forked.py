@@ -6,16 +6,13 @@ Only a driver with cells has it: a query of its own for each cell is started whe
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from shardherd.spark.cells.launch import sitecustomize
-
-LAUNCH = Path(sitecustomize.__file__).parent
-"""The folder on PYTHONPATH of what the JVM starts."""
+from shardherd.spark import python_path
+from shardherd.spark.launch import sitecustomize
 
 USE_DAEMON = "spark.python.use.daemon"
 """Who sets this to false wants no process of Spark's forked."""
@@ -36,20 +33,9 @@ def start(address: Path) -> subprocess.Popen[bytes]:
     return server
 
 
-@contextlib.contextmanager
-def asked(address: Path) -> Iterator[None]:
+def asked(address: Path) -> contextlib.AbstractContextManager[None]:
     """What is started meanwhile, the JVM above all, has the processes of its queries ask the server."""
-    before = {name: os.environ.get(name) for name in ("PYTHONPATH", sitecustomize.ADDRESS)}
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(LAUNCH), before["PYTHONPATH"])))
-    os.environ[sitecustomize.ADDRESS] = str(address)
-    try:
-        yield
-    finally:
-        for name, text in before.items():
-            if text is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = text
+    return python_path.launched({sitecustomize.ADDRESS: str(address)})
 
 
 def wanted(settings: Mapping[str, str]) -> bool:

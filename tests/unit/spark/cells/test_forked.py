@@ -18,7 +18,8 @@ from typing import BinaryIO
 import pytest
 
 from shardherd.spark.cells import fork_server, forked
-from shardherd.spark.cells.launch.sitecustomize import READER, RUNNERS
+from shardherd.spark.launch.sitecustomize import READER, RUNNERS
+from shardherd.spark.python_path import LAUNCH
 
 SECRET = b"a-secret"
 
@@ -139,7 +140,7 @@ def test_a_fork_imports_from_where_the_process_would_have(tmp_path: Path, monkey
     (tmp_path / "plain.py").write_text("import json, sys; print(json.dumps(sys.path))")
     plain = subprocess.run([sys.executable, "-m", "plain"], capture_output=True, check=True, text=True)
     assert path[0] == str(tmp_path)
-    assert [each for each in path if each != str(forked.LAUNCH)] == json.loads(plain.stdout)
+    assert [each for each in path if each != str(LAUNCH)] == json.loads(plain.stdout)
 
 
 def test_the_server_outlives_a_fork_that_the_system_refuses(
@@ -157,49 +158,13 @@ def test_the_server_outlives_a_fork_that_the_system_refuses(
     assert caplog.messages == ["the process of a query is not forked, and does the work itself: no more processes"]
 
 
-def test_another_sitecustomize_is_imported_as_if_ours_were_not_there(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('the next')")
-    path = os.pathsep.join((str(forked.LAUNCH), str(tmp_path)))
-    said = subprocess.run(
-        [sys.executable, "-c", "print('the program')"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert (said.stdout, said.stderr) == ("the next\nthe program\n", "")
-
-
-@pytest.mark.parametrize(
-    ("module", "has_it"),
-    [("pyspark.sql.worker.plan_data_source_read", True), ("pyspark.sql.worker.lookup_data_sources", False)],
-)
-def test_the_daemon_of_what_plans_a_source_has_it_imported_before_it_forks(tmp_path: Path, module: str, has_it: bool) -> None:
-    (tmp_path / "pyspark").mkdir()
-    (tmp_path / "pyspark" / "__init__.py").touch()
-    (tmp_path / "pyspark" / "daemon.py").write_text("import sys; print('source' in sys.modules)")
-    (tmp_path / "source.py").touch()
-    path = os.pathsep.join((str(forked.LAUNCH), str(tmp_path)))
-    (tmp_path / "sitecustomize.py").write_text("import sitecustomize; sitecustomize.SOURCE = 'source'")
-    said = subprocess.run(
-        [sys.executable, "-m", "pyspark.daemon", module],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert (said.stdout, said.stderr) == (f"{has_it}\n", "")
-
-
 def test_what_is_started_while_the_jvm_is_started_asks_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.delenv("SHARDHERD_FORK_SERVER", raising=False)
     with forked.asked(tmp_path / "forks.sock"):
-        assert os.environ["PYTHONPATH"] == f"{forked.LAUNCH}:/mine"
+        assert LAUNCH in map(Path, os.environ["PYTHONPATH"].split(os.pathsep))
         assert os.environ["SHARDHERD_FORK_SERVER"] == str(tmp_path / "forks.sock")
-    assert os.environ["PYTHONPATH"] == "/mine"
     assert "SHARDHERD_FORK_SERVER" not in os.environ
 
 

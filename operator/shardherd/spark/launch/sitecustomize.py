@@ -1,11 +1,13 @@
-"""Has Python's processes ready that start a query; `cells.forked` puts this folder on the driver's PYTHONPATH.
+"""Has Python's processes ready sooner that Spark's JVM starts; `python_path` puts this folder on its PYTHONPATH.
 
-Python imports a module of this name before anything else. In the processes that Spark starts for a query it asks the server of
-`cells.fork_server` for a fork, and then only stands for that: it hands signals on, and ends as it does. In the daemons whose
-forks plan a source it imports the source, which each fork would import otherwise; Spark ends those that were idle for a minute.
-Where there is no such server, and in all other processes, it does nothing but import the `sitecustomize` that would have come.
+Python imports a module of this name before anything else. It has pyspark imported from where it is installed, as that is
+compiled. In the processes that Spark starts for a query it asks the server of `cells.fork_server`, where there is one, for a
+fork, and then only stands for that: it hands signals on, and ends as it does. In the daemons whose forks plan a source it
+imports the source, which each fork would import otherwise; Spark ends those that were idle for a minute. In all other processes
+it does nothing more but import the `sitecustomize` that would have come.
 """
 
+import os
 import sys
 
 READER = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -25,18 +27,39 @@ ADDRESS = "SHARDHERD_FORK_SERVER"
 """Environment variable with the server's socket."""
 
 
+def _leave_out_archives() -> None:
+    """Spark's second copies of pyspark and py4j, which it puts before all others in every process that it starts.
+
+    They hold no bytecode, so that each process would compile what it imports of them: 0.8 s of the processor. They stay where
+    what would be imported without them is not pyspark of this Spark.
+    """
+    from importlib import machinery
+    from pathlib import Path
+
+    if not (home := os.environ.get("SPARK_HOME")):
+        return
+    archives = Path(home, "python", "lib").absolute()  # as Python has its path
+    path = [each for each in sys.path if Path(each).parent != archives]
+    if path == sys.path:
+        return
+    pyspark, py4j = (machinery.PathFinder.find_spec(name, path) for name in ("pyspark", "py4j"))
+    if pyspark is None or pyspark.origin is None or py4j is None:
+        return
+    if Path(pyspark.origin).parent.samefile(home):
+        sys.path[:] = path
+
+
 def _stand_for_a_fork(module: str) -> None:
     """Returns only if there is none: then this process is to do the work."""
     import contextlib
     import json
-    import os
     import signal
     import socket
     from pathlib import Path
 
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        line.connect(os.environ.get(ADDRESS, ""))
+        line.connect(os.environ[ADDRESS])
         folder = str(Path.cwd())
         # As `-m` has it: the folder comes to the path after this module.
         path = sys.path if sys.flags.safe_path else [folder, *sys.path]
@@ -85,8 +108,12 @@ def _import_the_next() -> None:
 
 
 if __name__ == "sitecustomize":
+    _leave_out_archives()
     _import_the_next()
     if sys.orig_argv[-2:-1] == ["-m"] and sys.orig_argv[-1] in RUNNERS:
-        _stand_for_a_fork(sys.orig_argv[-1])
+        # They multiply no matrices, and numpy's threads for that would each turn idly for a while as they begin.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        if ADDRESS in os.environ:
+            _stand_for_a_fork(sys.orig_argv[-1])
     elif sys.orig_argv[-3:-1] == ["-m", "pyspark.daemon"] and sys.orig_argv[-1] in PLANNERS:
         _import_the_source()

@@ -1,0 +1,126 @@
+"""What the Python processes that Spark's JVM starts do first: those that begin a query have little to import by that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from shardherd.spark import application, python_path
+from shardherd.spark.launch.sitecustomize import RUNNERS
+from shardherd.spark.pod import read_pod
+from shardherd.spark.python_path import LAUNCH
+from tests.unit.spark.test_pod import POD
+
+HOME = Path(pyspark.__file__).parent
+ARCHIVES = sorted((HOME / "python" / "lib").glob("*.zip"))
+
+WHERE = "import py4j, pyspark, sys; print(pyspark.__file__, py4j.__file__, sys.path, sep='\\n')"
+
+
+def started(arguments: list[str], path: list[Path], **environment: str) -> str:
+    """What a process says that is started as Spark's JVM starts it, with this path."""
+    said = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(map(str, path))},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert said.stderr == ""
+    return said.stdout
+
+
+def test_pyspark_is_imported_from_where_it_is_compiled_and_not_from_sparks_archive() -> None:
+    assert len(ARCHIVES) == 2
+    python, py4j, path = started(["-c", WHERE], [*ARCHIVES, LAUNCH], SPARK_HOME=f"{HOME}/").splitlines()
+    assert (python, py4j.endswith(f"{os.sep}py4j{os.sep}__init__.py")) == (str(HOME / "__init__.py"), True)
+    assert not [each for each in ARCHIVES if str(each) in path]
+
+
+def test_the_archive_of_another_spark_stays_as_what_is_installed_is_not_its_pyspark(tmp_path: Path) -> None:
+    lib = tmp_path / "python" / "lib"
+    lib.mkdir(parents=True)
+    with zipfile.ZipFile(lib / "pyspark.zip", "w") as archive:
+        archive.writestr("pyspark/__init__.py", "")
+    said = started(["-c", WHERE], [lib / "pyspark.zip", LAUNCH], SPARK_HOME=str(tmp_path))
+    assert said.splitlines()[0] == str(lib / "pyspark.zip" / "pyspark" / "__init__.py")
+
+
+def test_they_stay_where_no_pyspark_is_installed(tmp_path: Path) -> None:
+    said = started(
+        ["-S", "-c", f"import site, sys; sys.path.append({str(LAUNCH)!r}); import sitecustomize; {WHERE}"],
+        ARCHIVES,
+        SPARK_HOME=str(HOME),
+    )
+    assert said.splitlines()[:2] == [f"{ARCHIVES[1]}/pyspark/__init__.py", f"{ARCHIVES[0]}/py4j/__init__.py"]
+
+
+def test_another_sitecustomize_is_imported_as_if_ours_were_not_there(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('the next')")
+    path = os.pathsep.join((str(LAUNCH), str(tmp_path)))
+    said = subprocess.run(
+        [sys.executable, "-c", "print('the program')"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert (said.stdout, said.stderr) == ("the next\nthe program\n", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "has_it"),
+    [("pyspark.sql.worker.plan_data_source_read", True), ("pyspark.sql.worker.lookup_data_sources", False)],
+)
+def test_the_daemon_of_what_plans_a_source_has_it_imported_before_it_forks(tmp_path: Path, module: str, has_it: bool) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (tmp_path / "pyspark" / "daemon.py").write_text("import sys; print('source' in sys.modules)")
+    (tmp_path / "source.py").touch()
+    path = os.pathsep.join((str(LAUNCH), str(tmp_path)))
+    (tmp_path / "sitecustomize.py").write_text("import sitecustomize; sitecustomize.SOURCE = 'source'")
+    said = subprocess.run(
+        [sys.executable, "-m", "pyspark.daemon", module],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert (said.stdout, said.stderr) == (f"{has_it}\n", "")
+
+
+@pytest.mark.parametrize("module", RUNNERS)
+def test_the_process_that_begins_a_query_starts_no_threads_for_matrices(tmp_path: Path, module: str) -> None:
+    folder = tmp_path.joinpath(*module.split(".")[:-1])
+    folder.mkdir(parents=True)
+    for package in (folder, *folder.relative_to(tmp_path).parents):
+        (tmp_path / package / "__init__.py").touch()
+    (folder / f"{module.rpartition('.')[2]}.py").write_text("import numpy, os; print(len(os.listdir('/proc/self/task')))")
+    assert started(["-m", module], [tmp_path, LAUNCH]) == "1\n"
+
+
+def test_the_jvm_is_started_with_the_folder_before_the_users_path_which_is_as_it_was_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.delenv("MORE", raising=False)
+    with python_path.launched({"MORE": "1"}):
+        assert (os.environ["PYTHONPATH"], os.environ["MORE"]) == (f"{LAUNCH}:/mine", "1")
+    assert (os.environ["PYTHONPATH"], "MORE" in os.environ) == ("/mine", False)
+
+    monkeypatch.delenv("PYTHONPATH")
+    with python_path.launched():
+        assert os.environ["PYTHONPATH"] == str(LAUNCH)
+    assert "PYTHONPATH" not in os.environ
+
+
+def test_a_driver_starts_its_jvm_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with application._launching(read_pod(POD), {}):
+        assert os.environ["PYTHONPATH"] == str(LAUNCH)
