@@ -478,7 +478,9 @@ PACE_UNKNOWN = _reason("PaceUnknown", (SCALING,), meaning="nobody ever had more 
 SCALE_OUT_UNDONE = _reason(
     "ScaleOutUndone", (SCALING,), meaning="more consumers did not read more, so there are as many as before"
 )
-IDLE = _reason("Idle", (SCALING,), meaning="`minReplicas` is 0, and all was read for a whole window")
+IDLE = _reason(
+    "Idle", (SCALING,), meaning="`minReplicas` is 0, and all was read for a whole window, or in a group without consumers now"
+)
 RECORDS_ARRIVED = _reason("RecordsArrived", (SCALING,), meaning="`minReplicas` is 0, nobody ran, and then records came")
 
 # In `status.stuckShards`.

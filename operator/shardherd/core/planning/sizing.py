@@ -145,16 +145,21 @@ def _rate_before(previous: Mapping[str, object]) -> float | None:
 
 
 def _idle(observation: Observation, view: GroupView, sizing: Sizing) -> Wish | None:
-    """With `minReplicas: 0` no consumer is needed once all was read for a while, and one with the next record."""
+    """With `minReplicas: 0` no consumer is needed once all was read for a while, and one with the next record.
+
+    Where there is none, as in a new group, none is needed at once: then the message claims no time that nobody has seen.
+    """
     scaling, goal = observation.declared.scaling, sizing.goal or 0
     if scaling.min_replicas > 0 or sizing.idle_since is None or not view.source_reachable:
         return None
     if any(shard.present and not shard.open and shard.state is ShardState.NOT_ALLOC for shard in view.shards):
         # Only who holds a shard that is closed can end it, also where there is nothing to read.
         return None
-    if goal > 0 and observation.now - sizing.idle_since < scaling.stabilization_window:
+    whole = observation.now - sizing.idle_since >= scaling.stabilization_window
+    if goal > 0 and not whole:
         return None
-    message = f"All is read, and was for {scaling.stabilization_window:g} s: no consumer until the next record."
+    since = f", and was for {scaling.stabilization_window:g} s" if whole else ""
+    message = f"All is read{since}: no consumer until the next record."
     if view.all_over:
         message = "All shards are read to their ends: no consumer."
     return Wish(0, IDLE, message, recommended=0)

@@ -159,7 +159,12 @@ class TestZero:
         assert self.since(60.0, view=over) == Decision(0, "Idle", "All shards are read to their ends: no consumer.", 0)
 
     def test_stays_the_answer_whatever_the_window(self) -> None:
-        assert self.since(1.0, goal=0) == self.nobody
+        at_once = replace(self.nobody, message="All is read: no consumer until the next record.")
+        assert (self.since(59.9, goal=0), self.since(60.0, goal=0)) == (at_once, self.nobody)
+
+    def test_is_the_answer_to_a_new_group_that_has_nothing_to_read_and_claims_no_time_that_nobody_has_seen(self) -> None:
+        new = {**self.idle, "stateful_set": None, "consumers": ()}
+        assert decided(known=Sizing(), **new) == Decision(0, "Idle", "All is read: no consumer until the next record.", 0)
 
     @pytest.mark.parametrize("mode", [ScalingMode.SHARDS, ScalingMode.LAG])
     def test_is_the_answer_where_records_are_not_counted_until_there_is_one(self, mode: ScalingMode) -> None:
