@@ -426,22 +426,38 @@ def _address(url: str, more: str = "") -> Answer:
 def report(
     where: Where,
     group: GroupName,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="to write (default: shardherd-GROUP.tar.gz)")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="to write: - is standard output (default: shardherd-GROUP.tar.gz)")
+    ] = None,
     operators: Operators = "shardherd-system",
     release: Release = "shardherd",
 ) -> None:
+    standard = file == Path("-")
+    if standard and sys.stdout.isatty():
+        raise InspectError(
+            "--file - is a terminal, which shows no archive: pipe it, for example to `tar tz`, or name a file", 2
+        )
     observed = where.open().group(group)
     checked = None if where.local else checks.doctor(where.cluster().examined(operators, release))
     name = f"shardherd-{group}"
     path = file or Path(f"{name}.tar.gz")
     contents = bundle.files(observed, version("shardherd"), checked)
+    archive = bundle.archive(name, contents, observed.wall)
     try:
-        path.write_bytes(bundle.archive(name, contents, observed.wall))
+        if standard:
+            sys.stdout.buffer.write(archive)
+            sys.stdout.buffer.flush()
+        else:
+            path.write_bytes(archive)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise InspectError(f"--file {path} cannot be written: {error.strerror}") from error
     names, beware = sorted(contents), "secrets are removed; look at what applications said in errors before you send it"
     data = {"group": str(observed.identity), "file": str(path), "contents": names, "message": beware}
-    _say(Answer(data, (Section(lines=(f"wrote {path}: {', '.join(names)}", beware)),)), where)
+    wrote = "standard output" if standard else str(path)
+    answer = Answer(data, (Section(lines=(f"wrote {wrote}: {', '.join(names)}", beware)),))
+    printing.show(answer, where.output, printing.console(stderr=standard))
 
 
 class Shape(StrEnum):

@@ -40,9 +40,12 @@ class _Words(RegexHighlighter):
     )
 
 
-def console(*, colour: bool | None = None, width: int | None = None) -> Console:
-    """Where answers are written: standard output, in colours if that is a terminal and NO_COLOR is not set."""
-    return Console(theme=THEME, highlight=False, soft_wrap=True, force_terminal=colour, width=width)
+def console(*, colour: bool | None = None, width: int | None = None, stderr: bool = False) -> Console:
+    """Where answers are written: standard output, in colours if that is a terminal and NO_COLOR is not set.
+
+    With `stderr` it is standard error: standard output has something else.
+    """
+    return Console(theme=THEME, highlight=False, soft_wrap=True, force_terminal=colour, width=width, stderr=stderr)
 
 
 def styled(text: str) -> Text:

@@ -308,6 +308,31 @@ def test_a_report_is_written_without_secrets(api: PlayedApi, said: Any, tmp_path
     )
 
 
+def test_a_report_is_written_to_standard_output_and_what_is_said_of_it_to_standard_error(
+    api: PlayedApi, capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = main(["report", "clicks", "-f", "-"])
+    out, err = capsysbinary.readouterr()
+    with tarfile.open(fileobj=io.BytesIO(out)) as tar:
+        names = sorted(name.removeprefix("shardherd-clicks/") for name in tar.getnames())
+    said = f"wrote standard output: {', '.join(names)}\n"
+    beware = "secrets are removed; look at what applications said in errors before you send it\n"
+    assert (code, err.decode(), list(tmp_path.iterdir())) == (0, said + beware, [])
+
+
+def test_a_report_is_not_written_to_a_terminal(api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert (said("report", "clicks", "-f", "-"), api.requests) == (
+        (
+            2,
+            "",
+            "shardherd: --file - is a terminal, which shows no archive: pipe it, for example to `tar tz`, or name a file\n",
+        ),
+        [],
+    )
+
+
 def test_render_prints_what_would_be_created(said: Any, tmp_path: Path) -> None:
     file = tmp_path / "group.yaml"
     file.write_text(yaml.safe_dump(group()))
