@@ -55,9 +55,9 @@ def add_to(commands: Any) -> None:
     )
     made.add_argument("--python", type=program, default=sys.executable, help="Python that runs it (default: this one)")
     spark = made.add_argument_group("of a Spark application")
-    spark.add_argument("--topic", action="append", help="to read; may be given more than once")
+    spark.add_argument("--topic", type=_topic, action="append", help="to read; may be given more than once")
     spark.add_argument(
-        "--checkpoint", type=Path, default=Path("checkpoint"), help="Spark's checkpoint folder (default checkpoint)"
+        "--checkpoint", type=_folder, default=Path("checkpoint"), help="Spark's checkpoint folder (default checkpoint)"
     )
     worker = made.add_argument_group("of a worker", "in a pod of a ConsumerGroup the environment says all of this")
     worker.add_argument("--group", default="", help="namespace/name of the ConsumerGroup")
@@ -76,12 +76,24 @@ def program(text: str) -> str:
     return str(Path(found).absolute())
 
 
+def _topic(text: str) -> str:
+    """A topic, or several separated by commas. Raises ArgumentTypeError for one without a name, as of a variable not set."""
+    if not all(topic.strip() for topic in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name: name a topic, for example clicks")
+    return text
+
+
+def _folder(text: str) -> Path:
+    """A folder. Raises ArgumentTypeError for an empty text, as of a variable that is not set: it is not where we are."""
+    if not text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no folder: name one, for example checkpoint, or . for the one you are in"
+        )
+    return Path(text)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Become the application; returns only if that cannot be."""
-    wrong = [option for option in arguments.option if "=" not in option]
-    if wrong:
-        print(f"shardherd: --option {wrong[0]} has no value: write NAME=VALUE", file=sys.stderr)
-        return MISUSED
     if (problem := _problem(arguments)) is not None:
         print(f"shardherd: {problem}", file=sys.stderr)
         return MISUSED
@@ -100,6 +112,10 @@ def is_processor(application: str) -> bool:
 
 def _problem(arguments: argparse.Namespace) -> str | None:
     """What is wrong with the arguments, and the remedy."""
+    for option in arguments.option:
+        key, equals, _ = option.partition("=")
+        if not (equals and key.strip()):
+            return f"--option {option} has no {'name' if equals else 'value'}: write NAME=VALUE"
     name, stream = arguments.application, _kinesis(arguments)
     if stream and "stream" not in stream:
         return f"--{next(iter(stream))} is of Kinesis: give --stream, or leave it out"

@@ -67,8 +67,27 @@ def test_what_does_not_go_together_is_named(words: str, said: str, capsys: pytes
     [
         (["nothing.py"], "shardherd: nothing.py is no file: name the application\n"),
         (["--option", "earliest", "nothing.py"], "shardherd: --option earliest has no value: write NAME=VALUE\n"),
+        (["--option", "=earliest", "nothing.py"], "shardherd: --option =earliest has no name: write NAME=VALUE\n"),
+        (["--option", "a=1", "--option", " =x", "m:C"], "shardherd: --option  =x has no name: write NAME=VALUE\n"),
     ],
 )
 def test_what_cannot_be_run_is_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--bootstrap", "here:1", "--topic", "a", *arguments]) == MISUSED
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--checkpoint", ""], "--checkpoint: '' is no folder: name one, for example checkpoint, or . for the one you are in"),
+        (["--topic", ""], "--topic: '' has an empty name: name a topic, for example clicks"),
+        (["--topic", " "], "--topic: ' ' has an empty name: name a topic, for example clicks"),
+        (["--topic", "a", "--topic", "b,"], "--topic: 'b,' has an empty name: name a topic, for example clicks"),
+    ],
+)
+def test_what_a_variable_that_is_not_set_leaves_empty_is_refused(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--bootstrap", "here:1", *given, __file__])
+    assert (ended.value.code, capsys.readouterr().err.splitlines()[-1]) == (2, f"shardherd run: error: argument {said}")
