@@ -281,6 +281,14 @@ REFUSED = [
         "without spaces",
         id="an address without a port",
     ),
+    *(
+        pytest.param(
+            {"source": {"kafka": {"bootstrapServers": servers}}},
+            f'{KAFKA}.bootstrapServers "{servers}" has a port that there is not: use ports from 1 to 65535',
+            id=f"the port of {servers}",
+        )
+        for servers in ("kafka:65536", "kafka:0", "a:99999,b:9092", "a:9092,b:00000", "[fd00::1]:70000")
+    ),
     pytest.param(
         {"source": {"kafka": {"startingPosition": "Middle"}}},
         'Unsupported value: "Middle": supported values: "Earliest", "Latest"',
@@ -743,6 +751,7 @@ ACCEPTED = [
     pytest.param({"source": {"kafka": {"topics": None, "topicPattern": "click.*"}}}, id="a pattern"),
     pytest.param({"source": {"kafka": {"bootstrapServers": "a.b:9092,c-d:9093,10.0.0.1:9094"}}}, id="several brokers"),
     pytest.param({"source": {"kafka": {"bootstrapServers": "[fd00::1]:9092"}}}, id="an IPv6 address"),
+    pytest.param({"source": {"kafka": {"bootstrapServers": "a:1,b:65535,c:10000"}}}, id="the first and the last port"),
     pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
     pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
     pytest.param({"source": {"kafka": {"security": OAUTH}}}, id="tokens of an issuer"),
