@@ -45,6 +45,9 @@ START_TIMEOUT = 60.0
 
 LAST_PORT = 65535
 
+WARNING, DROPPED = "warning: ", " is not declared any more: its consumers drain and end"
+"""How lines about a manifest begin and end that somebody should see, also where they are written to the log."""
+
 BOOTSTRAP, APP_DIR = "bootstrap", "app-dir"
 """Options of `up` that are kept in the state folder under these names: a later `apply` means the same Kafka and code."""
 
@@ -157,7 +160,7 @@ def _up(arguments: Arguments, state: State) -> int:
     objects = state.objects()
     if arguments.file:
         for dropped in drop_others(objects, _declare(arguments, objects, {}).groups):
-            print(f"{dropped} is not declared any more: its consumers drain and end")
+            print(f"{dropped}{DROPPED}")
     elif not objects.all(GROUP):
         raise ManifestError(f"{state.folder} has no ConsumerGroup yet: name the manifest file by -f")
     logs.configure("text", arguments.log_level)
@@ -206,8 +209,14 @@ def _detached(state: State, again: list[str], *, told: bool) -> int:
         with state.log.open(errors="replace") as log_file:
             log_file.seek(begun)
             said = log_file.read()
-        if (line := next((line for line in said.splitlines() if line.startswith("leading: ")), None)) is not None:
-            print(f"{line}\nit runs in the background; its log is {state.log}")
+        lines = said.splitlines()
+        if (at := next((at for at, line in enumerate(lines) if line.startswith("leading: ")), None)) is not None:
+            for line in lines[:at]:
+                if line.startswith(WARNING):
+                    print(line, file=sys.stderr)
+                elif line.endswith(DROPPED):
+                    print(line)
+            print(f"{lines[at]}\nit runs in the background; its log is {state.log}")
             return 0
         time.sleep(LOOK)
     with state.log.open(errors="replace") as log_file:
@@ -224,7 +233,7 @@ def _declare(arguments: Arguments, objects: Objects, before: Mapping[str, str]) 
     folder = Path(options[APP_DIR]) if options[APP_DIR] else None
     declared = declare(objects, arguments.file, bootstrap=options[BOOTSTRAP], app_dir=folder, python=arguments.python)
     for warning in declared.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"{WARNING}{warning}", file=sys.stderr)
     for name, value in options.items():
         objects.database.note(name, value)
         if value and given[name] is None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from shardherd.adapters.local.node import FOLDER
 from shardherd.adapters.local.objects import GROUP, Objects
 from shardherd.cli import main
 from shardherd.local.alone import program
+from shardherd.local.operator import Asked
 from shardherd.local.state import State
 from tests.unit.local.manifests import group
 
@@ -60,6 +62,51 @@ def test_what_runs_in_the_background_reads_standard_input_if_that_is_the_manifes
     with pytest.raises(BeganError):
         main(["local", "up", "-d", "-f", file, "--state", str(tmp_path)])
     assert begun == [stdin]
+
+
+def test_what_is_to_be_known_of_a_manifest_is_seen_also_where_it_runs_in_the_background(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shardherd.telemetry.logs.configure", lambda *_: None)
+
+    def operate(_state: State, objects: Objects, leadership: FileLeadership, asked: Asked, *_: object) -> int:
+        leadership.let_go()
+        objects.database.close()
+        asked.ready("http://here:1", "http://here:2/metrics", "http://here:3/")
+        return 0
+
+    class InTheSameProcess:
+        """Runs the command where it is begun, with what it says in the log."""
+
+        def __init__(self, command: list[str], *, stdout: IO[bytes], stderr: IO[bytes], **_: object) -> None:
+            capsys.readouterr()
+            assert (main(command[3:]), stderr) == (0, stdout)
+            out, err = capsys.readouterr()
+            stdout.write(f"{err}2026-01-31 INFO warning: of something else\n{out}".encode())
+            stdout.flush()
+
+        def poll(self) -> None:
+            pass
+
+    monkeypatch.setattr("shardherd.local.commands._operate", operate)
+    monkeypatch.setattr("subprocess.Popen", InTheSameProcess)
+    file, state = tmp_path / "group.yaml", tmp_path / "state"
+    file.write_text(yaml.safe_dump(group("before")))
+    assert main(["local", "up", "-f", str(file), "--state", str(state)]) == 0
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    file.write_text(yaml.safe_dump_all([group(), service]))
+    assert main(["local", "apply", "-f", str(file), "--state", str(state)]) == 0
+    warnings = capsys.readouterr().err.splitlines()[-3:]
+
+    assert main(["local", "up", "-d", "-f", str(file), "--state", str(state)]) == 0
+
+    assert warnings[-1] == f"warning: {file}: a Service named 'web' has no meaning on one machine and is left out"
+    assert capsys.readouterr() == (
+        "shop/before is not declared any more: its consumers drain and end\n"
+        "leading: the coordinator answers at http://here:1, the page is at http://here:3/, metrics are at http://here:2/metrics\n"
+        f"it runs in the background; its log is {state / 'operator.log'}\n",
+        "".join(f"{warning}\n" for warning in warnings),
+    )
 
 
 @pytest.mark.parametrize("option", ["--port", "--metrics-port", "--page-port"])
