@@ -44,6 +44,12 @@ class TestByShards:
         found = decided(**scaling(min_replicas=low, max_replicas=high))
         assert found == Decision(desired, "FollowingShards", TWELVE, desired, limit=limit)
 
+    @pytest.mark.parametrize(("mode", "number"), [(ScalingMode.SHARDS, 5), (ScalingMode.LAG, 3)])
+    def test_the_fewest_are_one_for_each_shard_where_there_are_fewer_in_mode_lag_alone(
+        self, mode: ScalingMode, number: int
+    ) -> None:
+        assert decided(count=3, **scaling(mode=mode, min_replicas=5)).desired == number
+
     @pytest.mark.parametrize(("low", "high", "desired"), [(1, 9, 2), (4, 9, 4), (1, 1, 1)])
     def test_a_recommendation_is_not_followed_but_the_limits_are(self, low: int, high: int, desired: int) -> None:
         advised = min(max(3, low), high)
