@@ -22,7 +22,7 @@ from shardherd.consumer.ports import Coordinator
 from shardherd.consumer.settings_given import LARGEST, MOST_MILLIS, MOST_PORT, whole_in
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import ConsumerId, Incarnation
-from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest_in
+from shardherd.telemetry.scrapers import HEAD_WITHIN, REFUSAL, Scrapers, digest_in
 from shardherd.telemetry.tracing import Tracing, instance, started
 
 _HANDLED: set[int] = set()
@@ -197,7 +197,7 @@ async def _served(
 
     application = web.Application()
     application.add_routes([web.get("/readyz", ready), web.get("/metrics", scrape)])
-    runner = web.AppRunner(application, access_log=None)
+    runner = web.AppRunner(application, access_log=None, keepalive_timeout=HEAD_WITHIN)
     await runner.setup()
     try:
         if port:

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT = 5.0
 """Seconds that requests under way are given when the server stops."""
 
+HEAD_WITHIN = 75.0
+"""Seconds within which the head of the next request has to arrive whole, or the connection is closed."""
+
 LINGER = 1.0
 """Seconds for which the rest of a refused body is taken, so that its sender reads why, until the connection is closed."""
 
@@ -135,7 +138,7 @@ class CoordinatorServer:
             # What is to be unpacked is refused, by the API: a few bytes of it could become any number.
             auto_decompress=False,
             logger=ServerLog(log, self._ports.clock),
-            keepalive_timeout=75.0,
+            keepalive_timeout=HEAD_WITHIN,
             lingering_time=LINGER,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=STOP_TIMEOUT)

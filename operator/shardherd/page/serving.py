@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -28,7 +26,7 @@ from shardherd.core.planning.listing import identity_of
 from shardherd.page.document import document, group
 from shardherd.page.history import History
 from shardherd.ports import Clock
-from shardherd.telemetry.background import BackgroundServer
+from shardherd.telemetry.background import BackgroundServer, BoundedServer
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +38,6 @@ KEPT = 1.0
 
 DOCUMENTS = 32
 """So many are kept."""
-
-THREADS = 32
-"""Requests at a time. Who comes then is sent away, and comes again."""
 
 TIMEOUT = 10.0
 """Seconds that a connection may take for its request and its answer together, however slowly it sends."""
@@ -117,7 +112,7 @@ class PageServer(BackgroundServer):
         class Handler(_Handler):
             _made, _static, _hosts = staticmethod(made), static, hosts
 
-        super().__init__(_Server((address, port), Handler), "page", poll=0.1)
+        super().__init__(BoundedServer((address, port), Handler, TIMEOUT), "page", poll=0.1)
 
 
 _PORT = re.compile(r":\d*\Z")
@@ -143,44 +138,6 @@ def _static() -> dict[str, _File]:
             found[f"/{each.name}"] = _File(body, f"{kind}; charset=utf-8", f'"{sha256(body).hexdigest()[:16]}"')
     found["/"] = found["/index.html"]
     return found
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = THREADS
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._room = threading.BoundedSemaphore(THREADS)
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            # There is no thread that would do it.
-            self._room.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        deadline = threading.Timer(TIMEOUT, _end, (request,))
-        deadline.daemon = True
-        deadline.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            deadline.cancel()
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class names them
-        log.debug("a request for the page ended early", exc_info=True)
-
-
-def _end(connection: socket.socket) -> None:
-    """Wake the thread that reads from this connection, or writes to it."""
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

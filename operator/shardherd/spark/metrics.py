@@ -18,7 +18,7 @@ from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.counting import records_in
 from shardherd.spark.decode_stats import PATH, Counts, ReceivedCounts
 from shardherd.telemetry import metrics as names
-from shardherd.telemetry.scrapers import REFUSAL, Scrapers
+from shardherd.telemetry.scrapers import HEAD_WITHIN, REFUSAL, Scrapers
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
@@ -156,7 +156,7 @@ async def serve_http(
 
     application = web.Application(client_max_size=LONGEST_COUNT)
     application.add_routes([web.get("/metrics", scrape), web.get("/readyz", ready), web.post(PATH, count)])
-    runner = web.AppRunner(application, access_log=None)
+    runner = web.AppRunner(application, access_log=None, keepalive_timeout=HEAD_WITHIN)
     await runner.setup()
     await web.TCPSite(runner, port=port).start()
     return runner

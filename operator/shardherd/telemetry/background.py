@@ -5,8 +5,58 @@ The metrics and the page are served by one each. What is answered says the serve
 
 from __future__ import annotations
 
+import logging
+import socket
 import threading
-from http.server import ThreadingHTTPServer
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+THREADS = 32
+"""Requests at a time. Who comes then is sent away, and comes again."""
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """Has a thread for each connection, THREADS at most. Each ends within so many seconds, however slow its caller is."""
+
+    request_queue_size = THREADS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], within: float) -> None:
+        self._within = within
+        self._room = threading.BoundedSemaphore(THREADS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # There is no thread that would do it.
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        deadline = threading.Timer(self._within, _end, (request,))
+        deadline.daemon = True
+        deadline.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            deadline.cancel()
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class names them
+        log.debug("a request ended early", exc_info=True)
+
+
+def _end(connection: socket.socket) -> None:
+    """Wake the thread that reads from this connection, or writes to it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class BackgroundServer:

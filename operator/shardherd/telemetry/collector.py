@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
@@ -18,12 +17,15 @@ from prometheus_client.registry import Collector
 from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
 from shardherd.core.model.verdicts import Verdict
 from shardherd.telemetry import metrics
-from shardherd.telemetry.background import BackgroundServer
+from shardherd.telemetry.background import BackgroundServer, BoundedServer
 from shardherd.telemetry.gauges import family
 from shardherd.telemetry.metrics import Metric
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 
 Views = Callable[[], Mapping[GroupIdentity, GroupView]]
+
+SCRAPE_WITHIN = 60.0
+"""Seconds that a scrape may take, its request and the answer together. Prometheus waits ten, if nobody says anything else."""
 
 _GAUGES = (
     metrics.SHARD_LAG,
@@ -151,4 +153,4 @@ class MetricsServer(BackgroundServer):
                 self.wfile.write(REFUSAL.encode())
 
         Handler.registry = registry
-        super().__init__(ThreadingHTTPServer((address, port), Handler), "metrics")
+        super().__init__(BoundedServer((address, port), Handler, SCRAPE_WITHIN), "metrics")

@@ -14,6 +14,10 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+HEAD_WITHIN = 75.0
+"""Seconds within which the head of the next request has to arrive whole, or the connection is closed; longer than between two
+scrapes, mostly."""
+
 REFUSAL = "metrics are shown to who sends the bearer token of metrics.tokenSecret of the chart\n"
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shardherd.client import AsyncConsumer, AsyncConsumerClient, Consumer, ConsumerClient
+from shardherd.client import AsyncConsumer, AsyncConsumerClient, Consumer, ConsumerClient, pod
 from shardherd.client.pod import consumer_of_pod
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError, InvalidRequestError, UnknownShardError
 from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId
 from shardherd.ports import Caller
+from tests.harness.slow_callers import outlast
 from tests.unit.coordinator.conftest import rig
 from tests.unit.coordinator.rig import IDENTITY, spec_of
 from tests.unit.coordinator.test_api import ADMIN, Service, service
@@ -146,6 +147,15 @@ async def test_the_program_of_a_pod_is_ready_reads_and_drains_at_sigterm(
             await consumer.take().__aenter__()
     assert checkpoints(serving)[shard.name] == 12
     assert serving.server.coordination.views()[IDENTITY].consumers == ()
+
+
+async def test_who_sends_the_head_of_a_probe_byte_by_byte_loses_the_connection(
+    serving: Service, token: Path, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod, "HEAD_WITHIN", 0.2)
+    async with consumer_of_pod(environment(serving, token) | {"SHARDHERD_METRICS_PORT": str(unused_tcp_port)}):
+        slow = asyncio.to_thread(outlast, unused_tcp_port, 3, b"GET /readyz HTTP/1.1\r\nX-Slow: ")
+        await asyncio.wait_for(slow, timeout=10)
 
 
 async def test_a_second_sigterm_does_not_end_a_drain(serving: Service, token: Path) -> None:

@@ -28,6 +28,7 @@ from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingE
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.harness.authorities import HOST, Switched, secret, write_bundle
+from tests.harness.slow_callers import outlast
 from tests.harness.tcp_proxy import TcpProxy
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
 
@@ -612,6 +613,23 @@ async def test_who_sends_a_body_byte_by_byte_is_told_so_and_loses_the_connection
     assert head.splitlines()[0] == b"HTTP/1.1 408 Request Timeout"
     message = "the body did not arrive within 0.2 s; send it again"
     assert json.loads(body) == {"error": {"code": "CoordinatorUnavailable", "message": message, "group": "demo/clicks"}}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that waits for no request for long."""
+    monkeypatch.setattr(coordinator.server, "HEAD_WITHIN", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_who_sends_the_head_of_a_request_byte_by_byte_loses_the_connection(service: Service) -> None:
+    await leading(service)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    for begun in (b"GET /healthz HTTP/1.1\r\nX-Slow: ", whole + b"GET"):
+        await asyncio.wait_for(asyncio.to_thread(outlast, service.server.port, 3, begun), timeout=10)
+
+    assert (await service.get("/healthz"))[0] == 200
 
 
 @pytest.mark.parametrize("query", ["waitMs=999999999", "trace=7&waitMs=999999999", "waitMs=%39%3999&seq=2"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,9 @@ import pytest
 
 from shardherd.page import serving
 from shardherd.page.serving import HEADERS, LOOPBACK, PageServer, PageUnavailableError, Wanted
+from shardherd.telemetry.background import THREADS
 from tests.harness.played_page import Pages, group
+from tests.harness.slow_callers import outlast
 
 STATIC = Path(serving.__file__).parent / "static"
 
@@ -27,6 +28,12 @@ def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[in
         return answer.status, dict(answer.getheaders()), answer.read()
     finally:
         connection.close()
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that waits for nobody for long."""
+    monkeypatch.setattr(serving, "TIMEOUT", 0.3)
 
 
 @pytest.fixture
@@ -114,7 +121,7 @@ def test_why_there_is_no_document_is_said_and_a_defect_is_not_shown() -> None:
 def test_one_who_says_nothing_keeps_nobody_else_out_and_too_many_are_sent_away(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(serving.THREADS - 1)]
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(THREADS - 1)]
     assert asked(port, "/")[0] == 200
     monkeypatch.setattr(serving._Handler, "timeout", 0.05)
     silent += [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
@@ -123,18 +130,7 @@ def test_one_who_says_nothing_keeps_nobody_else_out_and_too_many_are_sent_away(
         each.close()
 
 
-def test_who_sends_a_little_now_and_then_is_cut_off_and_keeps_nobody_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "TIMEOUT", 0.3)
-    slow = [socket.create_connection(("127.0.0.1", port), timeout=10.0) for _ in range(serving.THREADS)]
-    ended = set[socket.socket]()
-    while len(ended) < len(slow):
-        for each in slow:
-            if each not in ended:
-                try:
-                    each.send(b"G")
-                except OSError:
-                    ended.add(each)
-        select.select([], [], [], 0.01)
+@pytest.mark.usefixtures("brief")
+def test_who_sends_a_little_now_and_then_is_cut_off_and_keeps_nobody_out(port: int) -> None:
+    outlast(port, THREADS)
     assert asked(port, "/")[0] == 200
-    for each in slow:
-        each.close()

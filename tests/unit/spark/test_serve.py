@@ -19,6 +19,7 @@ from shardherd.source.kafka.batch_headers import event_times
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
+from shardherd.spark import metrics as agent_metrics
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
 from shardherd.spark.batch_planner import Latest, ReaderSettings
@@ -29,6 +30,7 @@ from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.slots import Slots
 from shardherd.telemetry.scrapers import Scrapers, digest, digest_in
+from tests.harness.slow_callers import outlast
 from tests.unit.source.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, nobody_knows
 
@@ -297,6 +299,19 @@ async def test_a_driver_knows_who_may_scrape_it_by_a_digest_and_is_ready_for_any
         refused = [await status("/metrics", header) for header in ("", "Bearer other", f"Bearer {known.read_text()}")]
         admitted = await status("/metrics", "Bearer token")
         assert (refused, admitted, await status("/readyz")) == ([401, 401, 401], 200, 503)
+    await runner.cleanup()
+
+
+async def test_who_sends_the_head_of_a_scrape_byte_by_byte_loses_the_connection(
+    agent: Agent, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_metrics, "HEAD_WITHIN", 0.2)
+    metrics = AgentMetrics("demo", "clicks", "clicks-0")
+    runner = await serve_http(agent, metrics, unused_tcp_port, ReceivedCounts(new_address("127.0.0.1", unused_tcp_port)))
+
+    slow = asyncio.to_thread(outlast, unused_tcp_port, 3, b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+    await asyncio.wait_for(slow, timeout=10)
+
     await runner.cleanup()
 
 

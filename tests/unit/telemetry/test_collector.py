@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -13,9 +14,12 @@ from shardherd.core.model.gauges import Gauge, GaugeKind, Stage
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardId, ShardState, ShardVerdict
 from shardherd.core.model.verdicts import Verdict
+from shardherd.telemetry import collector
+from shardherd.telemetry.background import THREADS
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
 from shardherd.telemetry.operator_metrics import OperatorMetrics
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest, token_in
+from tests.harness.slow_callers import outlast
 from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
 
@@ -203,5 +207,19 @@ def test_metrics_are_served_until_the_server_is_closed() -> None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as response:
             assert 'shardherd_build_info{version="1.2.3"} 1.0' in response.read().decode()
+    finally:
+        server.close()
+
+
+def test_who_sends_the_head_of_a_request_a_little_now_and_then_is_cut_off_and_keeps_no_scrape_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(collector, "SCRAPE_WITHIN", 0.3)
+    registry = CollectorRegistry()
+    OperatorMetrics(registry).built("1.2.3")
+    server = MetricsServer(0, registry, "127.0.0.1")
+    try:
+        outlast(server.port, THREADS, b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+        assert scrape(server)[0] == 200
     finally:
         server.close()
