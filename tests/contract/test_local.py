@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import fcntl
+import gzip
 import itertools
 import os
 import signal
@@ -21,7 +22,7 @@ from shardherd.adapters.local.ownership import SqliteOwnership
 from shardherd.clock import SystemClock
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, ShardId
-from shardherd.ports import Caller, StoredOwnership
+from shardherd.ports import Caller, StoredCopies, StoredOwnership
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.objects import ClusterContract, Json, ObjectsLab
 from tests.contract.ownership import OwnershipContract
@@ -73,6 +74,20 @@ class TestSqliteOwnership(OwnershipContract):
 
         assert await second.load(GROUP_ID) == StoredOwnership(b"first", version)
         assert (await second.load_copies(GROUP_ID)).copies == PositionCopies({ShardId("clicks/0"): 7})
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"no gzip", gzip.compress(b"[" * 200_000), gzip.compress(b'{"format":1,"shards":["clicks/0"],"offsets":[-5]}')],
+    )
+    async def test_copies_that_are_damaged_count_as_none_and_are_replaced(
+        self, database: Database, store: SqliteOwnership, content: bytes
+    ) -> None:
+        version = await store.save_copies(GROUP_ID, PositionCopies({ShardId("clicks/0"): 7}), "")
+        database.write(lambda sql: sql.execute("UPDATE copies SET data = ?", (content,)))
+
+        assert await store.load_copies(GROUP_ID) == StoredCopies(PositionCopies(), version)
+        await store.save_copies(GROUP_ID, PositionCopies({ShardId("clicks/0"): 8}), version)
+        assert (await store.load_copies(GROUP_ID)).copies == PositionCopies({ShardId("clicks/0"): 8})
 
     async def test_what_a_deleted_group_of_the_same_name_left_is_not_taken_over(self, store: SqliteOwnership) -> None:
         deleted = GroupIdentity(GROUP_ID.namespace, GROUP_ID.name, "uid-0")

@@ -131,6 +131,33 @@ async def test_copies_that_a_version_before_this_one_wrote_are_read(
     assert {"format", "shards", "offsets"} < said(server, FIRST).keys(), "what the version before reads"
 
 
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        ({"offsets": [float("inf")]}, "'inf' is no position: it must be an integer from 0 on with at most 56 digits"),
+        ({"offsets": [-5]}, "'-5' is no position: it must be an integer from 0 on with at most 56 digits"),
+        ({"shards": [5]}, "5 is no shard"),
+        ({"revision": float("inf")}, "'inf' is no position"),
+        ({"refreshed": 10**400}, "int too large to convert to float"),
+        ({"refreshed": float("nan")}, "refreshed is nan"),
+        ("[" * 200_000, "maximum recursion depth exceeded"),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+async def test_copies_that_somebody_has_damaged_are_named_and_count_as_none(
+    server: PlayedConfigMaps, store: ConfigMapOwnership, caplog: pytest.LogCaptureFixture, damage: Json | str, why: str
+) -> None:
+    whole = {"format": 1, "shards": ["clicks/0"], "offsets": [5]}
+    text = damage if isinstance(damage, str) else json.dumps(whole | damage)
+    server.put(FIRST, body(GROUP, "offsets-0", "offsets.json.gz", gzip.compress(text.encode())))
+
+    found = await store.load_copies(GROUP)
+
+    said = "ConfigMap clicks-offsets-0, a copy of positions of group demo/clicks, cannot be read and is left aside until"
+    assert (found.copies, [line.message.startswith(said) for line in caplog.records]) == (PositionCopies(), [True])
+    assert why in caplog.records[0].message
+
+
 async def test_a_part_that_is_made_late_is_not_read_and_is_written_over_when_it_is_needed(
     server: PlayedConfigMaps, store: ConfigMapOwnership
 ) -> None:

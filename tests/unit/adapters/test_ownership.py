@@ -378,7 +378,14 @@ async def test_a_part_that_was_put_there_by_hand_is_damage(
     assert found.damage.startswith("the stored ownership is damaged: ")
 
 
-@pytest.mark.parametrize("index", [None, "", "[]", "{}", '{"generation": 3, "parts": 1, "sha256": "", "announced": []}'])
+@pytest.mark.parametrize(
+    "index",
+    [
+        *(None, "", "[]", "{}", "[" * 200_000, '{"generation": 3, "parts": 1, "sha256": "", "announced": []}'),
+        *(f'{{"generation": "3", "parts": {parts}, "sha256": "", "announced": []}}' for parts in (-1, 10**30, 1e400)),
+    ],
+    ids=lambda index: str(index)[:40],
+)
 async def test_a_head_that_does_not_name_its_parts_any_more_is_damage(
     store: ConfigMapOwnership, server: PlayedConfigMaps, clock: Time, index: str | None
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -212,11 +214,12 @@ async def test_a_write_that_happened_although_nobody_said_so_is_read_back(table:
     assert await store.read([FIRST]) == {FIRST: 2}
 
 
-async def test_damaged_positions_are_never_taken_for_none(server: PlayedConfigMaps) -> None:
+@pytest.mark.parametrize("content", ["AAAA", base64.b64encode(gzip.compress(b"[" * 200_000)).decode()], ids=["bytes", "nested"])
+async def test_damaged_positions_are_never_taken_for_none(server: PlayedConfigMaps, content: str) -> None:
     store = await taken_over(on(server))
     await store.commit({FIRST: 1}, {})
     damaged = await server.acall("GET", PATH)
-    damaged["binaryData"] = {"positions.json.gz": "AAAA"}
+    damaged["binaryData"] = {"positions.json.gz": content}
     await server.acall("PUT", PATH, damaged)
 
     for what in (store.take_over, lambda: store.read([FIRST])):

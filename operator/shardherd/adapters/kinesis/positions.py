@@ -187,7 +187,7 @@ class TableOffsetStore:
             offsets = dict(zip(shards, map(from_json, stored["offsets"]), strict=True))
             notes = {shard: str(note) for shard, note in zip(shards, stored["notes"], strict=True) if note}
             return _Positions(str(stored["writer"]), offsets, notes)
-        except (AttributeError, KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
             raise SourceUnavailableError(
                 f"the stored positions of group {self._group} cannot be read: {error}; restore them, or delete them and say by"
                 " spec.reset where to read on"

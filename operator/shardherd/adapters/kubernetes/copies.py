@@ -12,6 +12,7 @@ import binascii
 import gzip
 import json
 import logging
+import math
 import zlib
 from collections.abc import Sequence
 from itertools import count
@@ -21,6 +22,7 @@ from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, Kub
 from shardherd.adapters.kubernetes.configmaps import body, collection, owned, path
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
+from shardherd.core.model.positions import from_json
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError, StoredCopies
 
 log = logging.getLogger(__name__)
@@ -135,13 +137,42 @@ def _unpack(found: Any, group: GroupIdentity) -> dict[str, Any]:
         stored = json.loads(gzip.decompress(base64.b64decode(found["binaryData"][KEY])))
         if stored["format"] != FORMAT:
             raise ValueError(f"format {stored['format']!r}, this version reads {FORMAT}")
+        shards, offsets = map(_shard, stored["shards"]), map(from_json, stored["offsets"])
         said: dict[str, Any] = {
-            "offsets": {ShardId(shard): int(offset) for shard, offset in zip(stored["shards"], stored["offsets"], strict=True)},
-            "leader_epoch": int(stored.get("leaderEpoch", 0)),
-            "revision": int(stored.get("revision", 0)),
+            "offsets": dict(zip(shards, offsets, strict=True)),
+            "leader_epoch": from_json(stored.get("leaderEpoch", 0)),
+            "revision": from_json(stored.get("revision", 0)),
             "refreshed": float(stored.get("refreshed", 0.0)),
         }
-        return said | ({"parts": int(stored["parts"])} if "parts" in stored else {})
-    except (AttributeError, KeyError, TypeError, ValueError, EOFError, OSError, zlib.error, binascii.Error) as error:
-        log.warning("group %s: a copy of its positions cannot be read and is left aside: %r", group, error)
+        if not math.isfinite(said["refreshed"]):
+            raise ValueError(f"refreshed is {said['refreshed']}")
+        return said | ({"parts": from_json(stored["parts"])} if "parts" in stored else {})
+    except _DAMAGE as error:
+        log.warning(
+            "ConfigMap %s, a copy of positions of group %s, cannot be read and is left aside until the next replaces it: %r",
+            found["metadata"].get("name"),
+            group,
+            error,
+        )
         return {}
+
+
+def _shard(name: object) -> ShardId:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is no shard")
+    return ShardId(name)
+
+
+_DAMAGE = (
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    EOFError,
+    OSError,
+    zlib.error,
+    binascii.Error,
+)
+"""What reading raises of bytes that somebody has put there."""

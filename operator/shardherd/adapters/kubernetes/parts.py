@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 PART = "part"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
+MOST_PARTS = 1000
+"""More than any ownership has; whoever says so has damaged what names them."""
+
 TIMEOUT = 5.0
 """Seconds for one read or write."""
 
@@ -59,7 +62,8 @@ class Index:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise PartsDamagedError(f"what names its parts cannot be read: {error!r}") from error
         texts = (index.generation, index.sha256, *index.announced)
-        if not all(isinstance(each, str) for each in texts) or not isinstance(index.parts, int):
+        number = index.parts if isinstance(index.parts, int) else -1
+        if not all(isinstance(each, str) for each in texts) or not 0 <= number <= MOST_PARTS:
             raise PartsDamagedError(f"what names its parts cannot be read: {text[:100]}")
         return index
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shardherd.adapters.local.database import Database, NotCommittedError, next_version
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, ShardId
+from shardherd.core.model.positions import from_json
 from shardherd.ports import (
     GROWTH_LIMIT,
     OutcomeUnknownError,
@@ -25,6 +28,8 @@ from shardherd.ports import (
     StoredCopies,
     StoredOwnership,
 )
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 """Of the copies."""
@@ -77,7 +82,7 @@ class SqliteOwnership:
             found = await self._database.aread(lambda sql: _copies(sql, group))
         except sqlite3.Error as error:
             raise OwnershipUnavailableError(f"cannot read the copied positions of group {group}: {error}") from error
-        return StoredCopies(PositionCopies(), "") if found is None else StoredCopies(_unpack(found[1]), str(found[0]))
+        return StoredCopies(PositionCopies(), "") if found is None else StoredCopies(_unpack(found[1], group), str(found[0]))
 
     async def save_copies(self, group: GroupIdentity, copies: PositionCopies, expected: str) -> str:
         """See OwnershipStore. They are written as a whole, or not at all."""
@@ -144,11 +149,20 @@ def _pack(copies: PositionCopies) -> bytes:
     return gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), compresslevel=1, mtime=0)
 
 
-def _unpack(data: bytes) -> PositionCopies:
-    stored = json.loads(gzip.decompress(data))
-    if stored["format"] != FORMAT:
-        raise OwnershipUnavailableError(
-            f"the copied positions have format {stored['format']!r}, this version of shardherd reads {FORMAT}"
+def _unpack(data: bytes, group: GroupIdentity) -> PositionCopies:
+    """The copies; none if they are damaged. Raises OwnershipUnavailableError for those of another version."""
+    try:
+        stored = json.loads(gzip.decompress(data))
+        if stored["format"] != FORMAT:
+            raise OwnershipUnavailableError(
+                f"the copied positions have format {stored['format']!r}, this version of shardherd reads {FORMAT}"
+            )
+        offsets = dict(zip(map(ShardId, stored["shards"]), map(from_json, stored["offsets"]), strict=True))
+        return PositionCopies(offsets, stored["leaderEpoch"], stored["revision"], stored["refreshed"])
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
+        log.warning(
+            "the copied positions of group %s cannot be read and are left aside until the next copy replaces them: %r",
+            group,
+            error,
         )
-    offsets = {ShardId(shard): int(offset) for shard, offset in zip(stored["shards"], stored["offsets"], strict=True)}
-    return PositionCopies(offsets, stored["leaderEpoch"], stored["revision"], stored["refreshed"])
+        return PositionCopies()
