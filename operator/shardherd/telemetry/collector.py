@@ -99,7 +99,8 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
             add(metrics.SHARD_OWNER, 1, shard.shard, shard.holder)
         if shard.state is ShardState.NOT_ALLOC:
             add(metrics.SHARD_STATE_AGE, shard.state_age, shard.shard)
-    if view.counts_records:
+    if view.counts_records and view.discovered:
+        # Before, ends and positions are not known: sums of 0 would say that nothing waits, and then that all was written now.
         lags = [max(0, shard.lag_records or 0) for shard in there]
         add(metrics.GROUP_LAG, sum(lags))
         add(metrics.GROUP_MAX_LAG, max(lags, default=0))

@@ -98,7 +98,11 @@ GROUP_VERDICTS = Metric(
     "Shards by how they are read: Stalled, Stopped, Lagging, Rewound, Unknown, OK.",
     (*PICTURE, "verdict"),
 )
-GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", PICTURE)
+GROUP_LAG = Metric(
+    "shardherd_group_lag_records",
+    "Records between the checkpoints and the ends of all shards; absent until this leader has looked at them.",
+    PICTURE,
+)
 GROUP_MAX_LAG = Metric("shardherd_group_max_lag_records", "The largest lag of a single shard.", PICTURE)
 GROUP_END = Metric("shardherd_group_end_offset", "Sum of the ends of all shards: its rate is what is written.", PICTURE)
 GROUP_CHECKPOINT = Metric(

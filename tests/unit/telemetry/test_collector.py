@@ -38,6 +38,13 @@ def test_where_no_records_are_counted_no_number_of_records_is_shown() -> None:
     assert {"shardherd_group_shards", "shardherd_shard_owner_info", "shardherd_group_source_reachable"} <= names
 
 
+def test_before_the_source_was_looked_at_no_sum_of_records_is_shown() -> None:
+    held = shards(2, lag_records=None, checkpoint=None)
+    found = {line.partition("{")[0] for line in scraped({IDENTITY: view(held, discovered=False)})}
+    assert {name for name in found if "offset" in name or "records" in name} == set()
+    assert {"shardherd_group_shards", "shardherd_shard_owner_info", "shardherd_group_source_reachable"} <= found
+
+
 def test_a_group_is_shown_as_its_picture_has_it() -> None:
     held = (
         *shards(1, checkpoint=90, end=100),
