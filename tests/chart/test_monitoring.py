@@ -75,7 +75,7 @@ def of_group(metric: str, **labels: str) -> str:
     return f"{metric}{OF_GROUP[:-1]}{more}}}"
 
 
-def leads(pod: str, release: str = "ops") -> str:
+def leads(pod: str, release: str = "system") -> str:
     """The series by which an operator says whether it leads; Prometheus adds the labels of what it scraped."""
     return f'shardherd_leader{{namespace="{release}", job="shardherd-metrics", pod="{pod}"}}'
 
@@ -89,13 +89,21 @@ CERTIFICATE, AUTHORITY = "shardherd_certificate_expiry_timestamp_seconds", "shar
 
 # Samples are a minute apart: `a+bxn` counts from a by b, n times.
 CASES = [
-    case("ShardherdNoLeader", "5m", 'shardherd_leader{pod="a"}', "0x10", "1x10", {}),
+    case("ShardherdNoLeader", "5m", leads("a"), "0x10", "1x10", {"namespace": "system"}),
+    # Its operators are gone, and those of another release lead.
+    Case(
+        "ShardherdNoLeader",
+        "5m",
+        {leads("b", "other"): "1x10"},
+        {leads("a"): "1x10", leads("b", "other"): "0x10"},
+        {"namespace": "system"},
+    ),
     Case(
         "ShardherdTwoLeaders",
         "5m",
         {leads("a"): "1x10", leads("b"): "1x10"},
         {leads("a"): "1x10", leads("b"): "0x10"},
-        {"namespace": "ops"},
+        {"namespace": "system"},
     ),
     Case(
         "ShardherdTwoLeaders",
@@ -179,7 +187,7 @@ CASES = [
 def unit_test(case: Case, series_of: dict[str, str], at: str, *, fires: bool) -> Json:
     """A test as promtool reads it: of all alerts, exactly this one fires at this time, or none."""
     # The expression about the leader would fire for all others.
-    series = {'shardherd_leader{pod="led"}': "1x60"} if not case.alert.endswith(("NoLeader", "TwoLeaders")) else {}
+    series = {leads("led"): "1x60"} if not case.alert.endswith(("NoLeader", "TwoLeaders")) else {}
     series |= series_of
     labels = ", ".join(f'{name}="{value}"' for name, value in {"alertname": case.alert, **case.labels}.items())
     others = "ShardherdNotReady|ShardherdStalled" if case.alert not in ("ShardherdNotReady", "ShardherdStalled") else "-"
@@ -213,6 +221,29 @@ class TestAlerts:
         test = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
         (files / "tests.yaml").write_text(yaml.safe_dump(test))
         assert "SUCCESS" in promtool("test", "rules", str(files / "tests.yaml"))
+
+    def test_without_a_service_monitor_a_release_that_is_scraped_and_does_not_lead_fires(
+        self, chart: Chart, tmp_path: Path
+    ) -> None:
+        values = {"prometheus": {"rules": {"enabled": True}}}
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump(chart.one("PrometheusRule", values=values)["spec"]))
+        query = "max by (alertname, namespace) (ALERTS)"
+
+        def test(series: dict[str, str], *firing: str) -> Json:
+            expected = [{"labels": f'{{alertname="ShardherdNoLeader"{labels}}}', "value": 1} for labels in firing]
+            return {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [{"expr": query, "eval_time": "5m", "exp_samples": expected}],
+            }
+
+        tests = [
+            test({leads("a"): "0x10", leads("b"): "1x10"}),
+            test({leads("a"): "0x10", leads("b", "other"): "1x10"}, ', namespace="system"'),
+            test({}, ""),
+        ]
+        (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": tests}))
+        assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "tests.yaml"))
 
     def test_the_words_name_the_group_and_the_value(self, files: Path) -> None:
         expected = {
@@ -287,6 +318,8 @@ def known_series() -> dict[str, set[str]]:
         ours = suffixes[kinds[metric.name]] if metric.name in kinds else ("", "_total", "_bucket", "_sum", "_count")
         for suffix in ours:
             found[metric.name + suffix] = {*metric.labels, "le"} if suffix == "_bucket" else set(metric.labels)
+    # Of which release it is says Prometheus.
+    found[metrics.LEADER.name] |= {"namespace", "job"}
     return found
 
 
