@@ -14,6 +14,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from shardherd.telemetry import metrics
+from shardherd.telemetry.collector import GroupCollector
 from shardherd.telemetry.kafka_names import KafkaNames
 from shardherd.telemetry.metrics import Metric
 from shardherd.telemetry.operator_metrics import OperatorMetrics
@@ -80,9 +81,9 @@ def leads(pod: str, release: str = "system") -> str:
     return f'shardherd_leader{{namespace="{release}", job="shardherd-metrics", pod="{pod}"}}'
 
 
-def waits(pod: str) -> str:
-    """The lag of the group as this operator shows it."""
-    return f'shardherd_group_lag_records{OF_GROUP[:-1]}, pod="{pod}"}}'
+def serves(pod: str) -> str:
+    """The epoch of the group as this operator shows it, as of each that it serves."""
+    return f'shardherd_group_epoch{OF_GROUP[:-1]}, source="kinesis", pod="{pod}"}}'
 
 
 CERTIFICATE, AUTHORITY = "shardherd_certificate_expiry_timestamp_seconds", "shardherd_authority_expiry_timestamp_seconds"
@@ -109,8 +110,8 @@ CASES = [
         "ShardherdTwoLeaders",
         "5m",
         # Two releases: of the same namespaces, and each of its own.
-        {leads("a"): "1x10", leads("b", "other"): "1x10"} | {waits(pod): "0x10" for pod in "ab"},
-        {leads("a"): "1x10", leads("b", "other"): "1x10", waits("a"): "0x10"},
+        {leads("a"): "1x10", leads("b", "other"): "1x10"} | {serves(pod): "7x10" for pod in "ab"},
+        {leads("a"): "1x10", leads("b", "other"): "1x10", serves("a"): "7x10"},
         GROUP,
     ),
     case("ShardherdNotReconciling", "20m", "shardherd_reconcile_errors_total", "0+1x30", "3x30"),
@@ -286,6 +287,15 @@ class TestDashboard:
         (target,) = panels["How long records wait"]["targets"]
         assert target["expr"].startswith("max by (namespace, consumergroup) (shardherd_group_lag_seconds{")
         assert [query for query in self.queries(chart) if "lag_records" in query and "/" in query] == []
+
+    def test_a_group_can_be_chosen_also_where_no_records_are_counted(self, chart: Chart) -> None:
+        registry = CollectorRegistry()
+        kinesis = view(shards(1, lag_records=None), source="kinesis", counts_records=False)
+        registry.register(GroupCollector(lambda: {IDENTITY: kinesis}, 10))
+        shown = {sample.name for family in registry.collect() for sample in family.samples}
+        choices = [variable["query"] for variable in dashboard(chart)["templating"]["list"] if variable["type"] == "query"]
+        chosen_by = [re.findall(r"label_values\((\w+)", choice)[0] for choice in choices]
+        assert [name for name in chosen_by if name not in shown] == []
 
     def test_panels_do_not_overlap_and_have_their_own_ids(self, chart: Chart) -> None:
         panels = dashboard(chart)["panels"]
