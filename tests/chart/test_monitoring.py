@@ -86,6 +86,16 @@ def serves(pod: str) -> str:
     return f'shardherd_group_epoch{OF_GROUP[:-1]}, source="kinesis", pod="{pod}"}}'
 
 
+def unowned(pod: str) -> str:
+    """For how long a shard of the group has had no holder, as this operator shows it."""
+    return of_group("shardherd_group_max_unowned_seconds", pod=pod)
+
+
+def desired(pod: str) -> str:
+    """How many consumers the group is to have, as this operator shows it."""
+    return of_group("shardherd_replicas", kind="desired", pod=pod)
+
+
 CERTIFICATE, AUTHORITY = "shardherd_certificate_expiry_timestamp_seconds", "shardherd_authority_expiry_timestamp_seconds"
 
 # Samples are a minute apart: `a+bxn` counts from a by b, n times.
@@ -125,6 +135,14 @@ CASES = [
             f"shardherd_group_max_unowned_seconds{OF_GROUP}": "0+60x10",
             of_group("shardherd_replicas", kind="desired"): "0x6 1x5",
         },
+        GROUP,
+    ),
+    Case(
+        "ShardherdShardUnowned",
+        "6m",
+        # Another operator leads since, and the group is to have no consumer any more.
+        {unowned("b"): "_x2 0+60x10", desired("a"): "2x2 stale", desired("b"): "_x2 2x10"},
+        {unowned("b"): "_x2 0+60x10", desired("a"): "2x2 stale", desired("b"): "_x2 0x10"},
         GROUP,
     ),
     case("ShardherdTransferStuck", "5m", "shardherd_group_max_transfer_seconds", "0+60x10", "0 60 0 60 0 60"),
