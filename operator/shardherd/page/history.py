@@ -80,6 +80,10 @@ class History:
         self._groups: dict[GroupIdentity, _Past] = {}
         self.since = wall()
 
+    def begin(self) -> None:
+        """The past is counted from now on: before, this operator stood by."""
+        self.since = self._wall()
+
     def sample(self, views: Mapping[GroupIdentity, GroupView]) -> None:
         """Take a point of every group that is there, and forget those that are not."""
         now = self._wall()
@@ -126,6 +130,7 @@ class Recorder:
         self, history: History, views: Callable[[], Mapping[GroupIdentity, GroupView]], interval: float = INTERVAL
     ) -> None:
         self._history = history
+        history.begin()
         self._views = views
         self._interval = interval
         self._closed = threading.Event()

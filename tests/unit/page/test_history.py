@@ -80,6 +80,12 @@ def test_only_so_many_groups_have_a_history(past: History, monkeypatch: pytest.M
     assert [len(past.lag(each)) for each in groups] == [0, 2, 1]
 
 
+def test_the_past_begins_when_an_operator_begins_to_lead_however_long_it_stood_by(past: History, clock: Clock) -> None:
+    clock.time += HOUR
+    Recorder(past, dict).close()
+    assert past.since == WALL + HOUR
+
+
 def test_views_are_taken_at_intervals_also_after_one_that_failed(past: History) -> None:
     taken = threading.Semaphore(0)
     answers = [RuntimeError("busy"), {CLICKS: VIEW}, {CLICKS: VIEW}]
