@@ -315,6 +315,34 @@ class TestDashboard:
         chosen_by = [re.findall(r"label_values\((\w+)", choice)[0] for choice in choices]
         assert [name for name in chosen_by if name not in shown] == []
 
+    @pytest.mark.parametrize(
+        ("position", "second"),
+        [
+            # Each minute 600 more. A topic of a million records is deleted, or the positions are set back by as many.
+            ("2000000+600x20", 10),
+            ("2000000+600x10 1006600+600x10", 0),
+        ],
+    )
+    def test_what_is_written_and_read_is_no_more_than_that_where_a_sum_falls(
+        self, position: str, second: int, chart: Chart, tmp_path: Path
+    ) -> None:
+        (panel,) = [panel for panel in dashboard(chart)["panels"] if panel["title"] == "Written and read"]
+        asked = [
+            {
+                "expr": target["expr"].replace("$namespace", "shop").replace("$consumergroup", "clicks"),
+                "eval_time": "13m",
+                "exp_samples": [{"labels": OF_GROUP, "value": second}],
+            }
+            for target in panel["targets"]
+        ]
+        series = [
+            {"series": f"{name}{OF_GROUP}", "values": position}
+            for name in ("shardherd_group_end_offset", "shardherd_group_committed_offset")
+        ]
+        test = {"interval": "1m", "input_series": series, "promql_expr_test": asked}
+        (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}))
+        assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "tests.yaml"))
+
     def test_panels_do_not_overlap_and_have_their_own_ids(self, chart: Chart) -> None:
         panels = dashboard(chart)["panels"]
         assert len({panel["id"] for panel in panels}) == len(panels) == len({panel["title"] for panel in panels})

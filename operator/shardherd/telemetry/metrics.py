@@ -104,9 +104,9 @@ GROUP_LAG = Metric(
     PICTURE,
 )
 GROUP_MAX_LAG = Metric("shardherd_group_max_lag_records", "The largest lag of a single shard.", PICTURE)
-GROUP_END = Metric("shardherd_group_end_offset", "Sum of the ends of all shards: its rate is what is written.", PICTURE)
+GROUP_END = Metric("shardherd_group_end_offset", "Sum of the ends of all shards: what it grows by is what is written.", PICTURE)
 GROUP_CHECKPOINT = Metric(
-    "shardherd_group_committed_offset", "Sum of the checkpoints of all shards: its rate is what is read.", PICTURE
+    "shardherd_group_committed_offset", "Sum of the checkpoints of all shards: what it grows by is what is read.", PICTURE
 )
 GROUP_UNOWNED = Metric(
     "shardherd_group_max_unowned_seconds", "The longest time that a shard that should be read has had no holder.", PICTURE
