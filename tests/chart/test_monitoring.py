@@ -286,6 +286,11 @@ class TestAlerts:
         assert [name for name in alerts(chart) if f"\n### {name}\n" not in runbook] == []
         assert {rule["labels"]["severity"] for rule in alerts(chart).values()} == {"critical", "warning", "info"}
 
+    def test_the_words_of_a_limited_number_and_its_runbook_hold_for_each_limit(self, chart: Chart) -> None:
+        annotations = alerts(chart)["ShardherdReplicasLimited"]["annotations"]
+        assert not re.search("minReplicas|maxReplicas", annotations["summary"])
+        assert annotations["description"].endswith("the condition ScalingLimited says which.")
+
     def test_without_a_runbook_none_is_linked(self, chart: Chart) -> None:
         found = chart.one("PrometheusRule", values={"prometheus": {"rules": {"enabled": True}}})
         assert "runbook_url" not in json.dumps(found)
