@@ -48,7 +48,9 @@ class AgentMetrics:
         self._records = counter(names.SOURCE_RECORDS).labels(*self._labels)
         self._batches = counter(names.SOURCE_BATCHES).labels(*self._labels)
         duration = names.SOURCE_BATCH_DURATION
-        self._duration = Histogram(duration.name, duration.help, duration.labels, registry=self.registry).labels(*self._labels)
+        self._duration = Histogram(
+            duration.name, duration.help, duration.labels, registry=self.registry, buckets=names.BATCH_BOUNDS
+        ).labels(*self._labels)
         self._rows = counter(names.SOURCE_ROWS).labels(*self._labels)
         self._phases = counter(names.SOURCE_PHASES)
         self._values = counter(names.SOURCE_VALUES)

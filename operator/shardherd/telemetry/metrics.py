@@ -150,6 +150,8 @@ SOURCE_BATCHES = Metric("shardherd_source_batches", "Completed batches: micro-ba
 SOURCE_BATCH_DURATION = Metric(
     "shardherd_source_batch_duration_seconds", "Time from handing a batch out to knowing it complete.", CONSUMER
 )
+BATCH_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+"""Upper bounds of its buckets, in seconds. More is shown as the last of them: so long may a sink hold a batch by default."""
 SOURCE_POSITION = Metric("shardherd_source_position", "End of the last completed range of a shard.", (*CONSUMER, "shard"))
 SOURCE_ROWS = Metric("shardherd_source_rows", "Rows of completed micro-batches, as Spark counted them.", CONSUMER)
 SOURCE_PHASES = Metric(

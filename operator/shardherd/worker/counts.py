@@ -11,9 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from shardherd.consumer.notices import CheckpointEnded, HeartbeatEnded, Notice
-
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the buckets of durations, in seconds."""
+from shardherd.telemetry.metrics import BATCH_BOUNDS
 
 SKIPPED, BURIED, TRUNCATED = "skipped", "dead-letter", "truncated"
 """What may become of a bad record: it was passed over, it is in a topic for such, its value was cut."""
@@ -21,7 +19,7 @@ SKIPPED, BURIED, TRUNCATED = "skipped", "dead-letter", "truncated"
 
 @dataclass(slots=True)
 class Counts:
-    """Since the process began. `failures` by the method that failed; `durations` has one more bucket than BOUNDS.
+    """Since the process began. `failures` by the method that failed; `durations` has one more bucket than BATCH_BOUNDS.
 
     Of outputs, by their names: records that were `taken`, sent again, and `dropped`; those that did not fit in a queue are
     dropped by the name "queue". `bad_records` by what became of them.
@@ -32,7 +30,7 @@ class Counts:
     failures: Counter[str] = field(default_factory=Counter)
     heartbeats: Counter[str] = field(default_factory=Counter)
     checkpoints: Counter[str] = field(default_factory=Counter)
-    durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    durations: list[int] = field(default_factory=lambda: [0] * (len(BATCH_BOUNDS) + 1))
     seconds: float = 0.0
     taken: Counter[str] = field(default_factory=Counter)
     retried: Counter[str] = field(default_factory=Counter)
@@ -61,7 +59,7 @@ class Counts:
         """So many batches were processed in a row, in so many seconds together: each counts with its share."""
         if batches:
             self.batches += batches
-            self.durations[bisect_left(BOUNDS, seconds / batches)] += batches
+            self.durations[bisect_left(BATCH_BOUNDS, seconds / batches)] += batches
             self.seconds += seconds
 
     def hear(self, notice: Notice) -> None:

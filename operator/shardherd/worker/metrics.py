@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.telemetry import metrics as names
-from shardherd.worker.counts import BOUNDS, Counts
+from shardherd.worker.counts import Counts
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -81,7 +81,7 @@ class WorkerMetrics:
         yield self._counter(names.WORKER_OUTPUT_DROPPED, counts.dropped)
         yield self._counter(names.WORKER_BAD_RECORDS, counts.bad_records)
         duration = names.SOURCE_BATCH_DURATION
-        buckets = zip((*map(str, BOUNDS), "+Inf"), accumulate(counts.durations), strict=True)
+        buckets = zip((*map(str, names.BATCH_BOUNDS), "+Inf"), accumulate(counts.durations), strict=True)
         histogram = HistogramMetricFamily(duration.name, duration.help, labels=duration.labels)
         histogram.add_metric(self._labels, [(bound, float(total)) for bound, total in buckets], counts.seconds)
         yield histogram

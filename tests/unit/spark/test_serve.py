@@ -315,6 +315,16 @@ async def test_who_sends_the_head_of_a_scrape_byte_by_byte_loses_the_connection(
     await runner.cleanup()
 
 
+def test_how_long_a_micro_batch_took_is_told_apart_for_as_long_as_a_sink_may_hold_it() -> None:
+    metrics = AgentMetrics("demo", "clicks", "clicks-0")
+    for seconds in (20.0, 90.0, 1500.0):
+        metrics.batch({}, seconds)
+    name, labels = "shardherd_source_batch_duration_seconds_bucket", {"namespace": "demo", "consumergroup": "clicks"}
+    bounds = ("10.0", "30.0", "60.0", "120.0", "600.0", "1800.0")
+    found = [metrics.registry.get_sample_value(name, {**labels, "consumer": "clicks-0", "le": bound}) for bound in bounds]
+    assert found == [0, 1, 1, 2, 2, 3]
+
+
 async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_tcp_port: int) -> None:
     metrics = AgentMetrics("demo", "clicks", "clicks-0")
     metrics.watch(agent)
