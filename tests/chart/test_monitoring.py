@@ -348,6 +348,12 @@ class TestDashboard:
         (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}))
         assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "tests.yaml"))
 
+    def test_what_is_of_groups_is_shown_of_those_that_are_chosen(self, chart: Chart) -> None:
+        of_groups = {name for name, labels in known_series().items() if "consumergroup" in labels}
+        chosen = 'namespace=~"$namespace", consumergroup=~"$consumergroup"'
+        used = [each for query in self.queries(chart) for each in re.findall(r"(shardherd_\w+)(?:\{([^}]*)\})?", query)]
+        assert [name for name, selector in used if name in of_groups and chosen not in selector] == []
+
     def test_panels_do_not_overlap_and_have_their_own_ids(self, chart: Chart) -> None:
         panels = dashboard(chart)["panels"]
         assert len({panel["id"] for panel in panels}) == len(panels) == len({panel["title"] for panel in panels})
