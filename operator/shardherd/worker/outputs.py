@@ -357,6 +357,9 @@ class Outputs(QueueingProcessor):
                 if self._file is not None:
                     self._file.hole(record.offset)
             raise
+        with self._lock:
+            if self._file is not None:
+                self._file.no_hole(record.offset)
 
     def _selected(self, record: Record) -> Record | None:
         selected: Any = self.select(record)

@@ -138,6 +138,11 @@ class QueueFile:
             self._holes.add(offset)
             self._write(_frame(_Hole(offset)))
 
+    def no_hole(self, offset: Offset) -> None:
+        """It does not come again: if it is not queued now, nothing of it is to be sent."""
+        if offset in self._holes:
+            self.gone(offset)
+
     def taken(self, output: str, offsets: Collection[Offset]) -> None:
         """An output has these."""
         if offsets:

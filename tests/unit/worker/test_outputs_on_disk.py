@@ -222,6 +222,38 @@ def test_a_select_that_failed_is_not_skipped_by_another_run(tmp_path: Path) -> N
     assert (len(left), again.took) == (1, [2, 3, 4])
 
 
+def test_a_select_that_failed_and_then_sends_nothing_keeps_no_later_record_from_another_run(tmp_path: Path) -> None:
+    place, again = Place(), Place()
+    left: dict[Path, bytes] = {}
+    failing = [2]
+
+    def select(_: Outputs, record: Record) -> Record | None:
+        if record.offset in failing:
+            failing.remove(record.offset)
+            raise ValueError("not yet")
+        return None if record.offset == 2 else record
+
+    async def first() -> None:
+        async with Scene(factory=outputs(output(place), queue_directory=str(tmp_path), select=select)) as scene:
+            scene.logs.append(A, 5)
+            scene.coordinator.assign((A, 1, 0), since=1)
+            await scene.until(lambda: place.took == [0, 1, 3, 4])
+            left.update(contents(tmp_path))
+
+    async def second() -> None:
+        factory = outputs(output(again), queue_directory=str(tmp_path), select=select)
+        async with Scene(factory=factory, save_interval=0.5) as scene:
+            scene.logs.append(A, 7)
+            scene.coordinator.assign((A, 2, 0), since=1)
+            await scene.until(lambda: scene.coordinator.checkpoints[-1:] == [(A, 2, 7)])
+
+    simulate(first)
+    for path, data in left.items():  # as a kill would have left it
+        path.write_bytes(data)
+    simulate(second)
+    assert (len(left), again.took) == (1, [5, 6])
+
+
 @pytest.mark.parametrize("goes", ["to another consumer", "nowhere"])
 def test_a_file_is_deleted_with_its_shard_and_kept_when_the_process_ends_with_records_in_it(tmp_path: Path, goes: str) -> None:
     place = Place(waits_for(asyncio.Event()))
