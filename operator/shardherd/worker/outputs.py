@@ -20,7 +20,6 @@ from typing import Any
 
 from shardherd.consumer.contained import contained
 from shardherd.core.consumer.output_queue import OutputQueue
-from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset, Place, ShardId
 from shardherd.worker.crew import is_async
@@ -329,12 +328,11 @@ class Outputs(QueueingProcessor):
     def end(self) -> None:
         if self._queue is not None and not self._ended:
             self._ended = True
-            if self.guarantee != AT_MOST_ONCE:  # what is committed would be lost
-                self._on_loop(self._stop_all)
+            self._on_loop(self._stop_all)
 
     def _stop_all(self) -> None:
-        for each in self._sendings:
-            each.stop()
+        for each in self._sendings:  # what is committed and was not sent would be lost
+            each.stop(after_all=self.guarantee == AT_MOST_ONCE)
 
     def gone(self, record: Record) -> None:
         """See RecordProcessor."""
@@ -464,21 +462,20 @@ class Outputs(QueueingProcessor):
             except BaseException:  # an exit, too: an output would take nothing more
                 log.exception("acknowledged failed; the records are done all the same", extra=self._lent.fields)
 
-    async def _commit(self, position: Offset) -> bool:
-        """Everything before this is acknowledged, and durable. Raises ConsumerStoppedError if that does not count any more."""
+    async def _commit(self, position: Offset) -> Offset:
+        """Everything before this is acknowledged; up to where that is durable, which a record that is not done holds up.
+
+        Raises FencedEpochError, ConsumerStoppedError, CoordinatorUnavailableError.
+        """
         if position <= self._committed:
-            return True
+            return position
         with self._lock:
             acks = [self._acks.pop(place) for place in [each for each in self._acks if each < (position, 0)]]
         for ack in acks:
             ack()
         await self._save()
-        if self._lent.shard.durable < position:
-            if self._ended:
-                raise ConsumerStoppedError(f"shard {self._lent.shard.name} is given up before {position} is durable")
-            return False
-        self._committed = max(self._committed, position)
-        return True
+        self._committed = max(self._committed, min(position, self._lent.shard.durable))
+        return self._committed
 
 
 def _unkept(record: Record) -> str:

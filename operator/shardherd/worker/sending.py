@@ -56,8 +56,8 @@ class Sending:
     """One output and its part of the queue, which is touched under `lock`.
 
     `settled` is called after each batch: with what was taken of it, and what was refused too often. `commit` makes everything
-    before a position durable, and says whether it is; where it is given, records are sent at most once. `limit`: how often a
-    record may be refused; 0: without one. A call that takes longer than `patience` hangs. `trouble`: why the output takes
+    before a position durable, and says up to where it is; where it is given, records are sent at most once. `limit`: how often
+    a record may be refused; 0: without one. A call that takes longer than `patience` hangs. `trouble`: why the output takes
     nothing now.
     """
 
@@ -74,7 +74,7 @@ class Sending:
         limit: int,
         patience: float,
         settled: Callable[[Sending, Batch, Batch], None],
-        commit: Callable[[Offset], Awaitable[bool]] | None = None,
+        commit: Callable[[Offset], Awaitable[Offset]] | None = None,
         grant: ShardGrant | None = None,
     ) -> None:
         self.output = output
@@ -157,26 +157,33 @@ class Sending:
             result = await called(self._crew, self.write, records)
         return _refused(self.output, batch, result)
 
-    async def _send_at_most_once(self, batch: Batch, commit: Callable[[Offset], Awaitable[bool]]) -> None:
+    async def _send_at_most_once(self, batch: Batch, commit: Callable[[Offset], Awaitable[Offset]]) -> None:
         """Nothing is sent whose position is not durable, and nothing twice."""
         try:
             after = max(each.offset for each in batch) + 1  # which is not the last one where `in_order` is false
-            if not await commit(after):
-                raise RuntimeError(f"the position is not {after} yet, as a record before it is not done")
+            durable = await commit(after)
         except (FencedEpochError, ConsumerStoppedError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever keeps the position from being durable may be over
             self._fail(batch, error)
             return
+        # What is durable nobody else sends, also where a record behind it keeps the rest from being so.
+        safe, refused = [each for each in batch if each.offset < durable], dict[Place, Record]()
         try:
-            refused = await self._write(batch)
+            refused = await self._write(safe) if safe else {}
         except Exception as error:  # noqa: BLE001 - a program may raise anything
-            refused = {each.place: each.record for each in batch}
-            log.warning("output %s: %d records are dropped: %s", self.name, len(batch), text_of(error), extra=self._fields)
+            refused = {each.place: each.record for each in safe}
+            log.warning("output %s: %d records are dropped: %s", self.name, len(safe), text_of(error), extra=self._fields)
         self._counts.sent(self.name, dropped=len(refused))
-        for each in batch:
+        for each in safe:
             each.lost = each.lost or each.place in refused
-        self._settle(batch, {}, 0, dropped=len(refused))
+        if len(safe) == len(batch):
+            self._settle(batch, {}, 0, dropped=len(refused))
+            return
+        why = f"the position is {durable} and not {after} yet, as a record before that is not done"
+        self._fail(batch, RuntimeError(why), safe, dropped=len(refused))
+        if self._draining:
+            raise ConsumerStoppedError(f"nothing more is handed out, and {why}")
 
     @property
     def _transactional(self) -> TransactionalOutput:
@@ -226,11 +233,16 @@ class Sending:
             self.trouble = ""
         self._settled(self, taken, bad)
 
-    def _fail(self, batch: Batch, error: Exception) -> None:
+    def _fail(self, batch: Batch, error: Exception, sent: Batch | None = None, *, dropped: int = 0) -> None:
+        """Nothing of the batch was taken but for what was `sent`."""
+        sent = sent or []
+        places = {each.place for each in sent}
+        left = [each for each in batch if each.place not in places]
         with self._lock:
-            pause = self._queue.fail(self.number, asyncio.get_running_loop().time())
-        self._tell(f"took none of {len(batch)} records from {batch[0].offset} on: {named(error)}", pause)
-        self._settled(self, [], [])
+            pause = self._queue.fail(self.number, asyncio.get_running_loop().time(), places)
+        self._counts.sent(self.name, taken=len(sent) - dropped)
+        self._tell(f"took none of {len(left)} records from {left[0].offset} on: {named(error)}", pause)
+        self._settled(self, sent, [])
 
     @contextlib.contextmanager
     def _watched(self, method: str, batch: Batch) -> Iterator[None]:

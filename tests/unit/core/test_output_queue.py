@@ -114,6 +114,14 @@ def test_an_output_that_took_nothing_gets_nothing_new_either_even_out_of_order()
     assert sent.due_in(FIRST, 0.4) == pytest.approx(0.1)
 
 
+def test_of_a_batch_that_failed_what_was_taken_all_the_same_is_not_sent_again() -> None:
+    sent = queue()
+    added(sent, 0, 1, 2)
+    sent.batch(FIRST, 0.0)
+    assert sent.fail(FIRST, 0.0, {(0, 0)}) == 0.5
+    assert (offsets(sent.finished()), offsets(sent.batch(FIRST, 0.5))) == ([0], [1, 2])
+
+
 def test_an_output_that_is_away_does_not_keep_the_others_from_their_batches() -> None:
     sent = queue(2)
     added(sent, 0, 1, 2, 3, 4, 5)

@@ -747,6 +747,31 @@ def test_at_most_once_what_is_committed_is_sent_yet_when_the_shard_goes() -> Non
     story(body, factory=outputs(output(place), guarantee="at-most-once"))
 
 
+@pytest.mark.parametrize("goes", ["at once", "later"])
+def test_at_most_once_what_is_durable_is_sent_although_a_record_behind_it_fails_and_the_shard_goes(goes: str) -> None:
+    place, refusing = Place(), [2]
+
+    def select(_: Outputs, record: Record) -> Record:
+        if record.offset in refusing:
+            raise ValueError("not yet")
+        return record
+
+    async def body(scene: Scene) -> None:
+        scene.logs.append(A, 5)
+        scene.coordinator.assign((A, 1, 0))
+        await scene.until(lambda: place.calls == ["open t/0"])
+        await asyncio.sleep(0.02 if goes == "at once" else 5.0)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+        assert (place.took, scene.coordinator.checkpoints[-1]) == ([0, 1], (A, 1, 2))
+        refusing.clear()
+        scene.coordinator.assign((A, 2, 2))
+        await scene.until(lambda: place.took == [0, 1, 2, 3, 4])
+        assert (scene.processing.counts.taken, scene.processing.counts.dropped) == ({"place": 5}, {})
+
+    story(body, factory=outputs(output(place), guarantee="at-most-once", select=select), in_order=False)
+
+
 def test_exactly_once_an_output_is_asked_what_it_has_and_gets_the_rest() -> None:
     table = Table(position=7)
 

@@ -194,11 +194,14 @@ class OutputQueue(Generic[R]):
         self._back(lane, rest, now)
         return bad
 
-    def fail(self, output: int, now: float) -> float:
-        """The output took nothing of its batch: it gets nothing for so many seconds, which are returned."""
+    def fail(self, output: int, now: float, taken: Collection[Place] = ()) -> float:
+        """The output took nothing of its batch but for `taken`: it gets nothing for so many seconds, which are returned."""
         lane, batch = self._ended(output)
         lane.down = True
-        self._back(lane, batch, now)
+        for each in batch:
+            if each.place in taken:
+                each.left &= ~lane.bit
+        self._back(lane, [each for each in batch if each.place not in taken], now)
         return lane.due - now
 
     def drop(self, place: Place) -> None:
