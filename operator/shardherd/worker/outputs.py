@@ -38,7 +38,7 @@ from shardherd.worker.guarantees import (
 )
 from shardherd.worker.kafka_output import KafkaOutput
 from shardherd.worker.output import Output, ShardGrant
-from shardherd.worker.queue_file import Kept, QueueFile, clean
+from shardherd.worker.queue_file import CLEAN_AFTER, Kept, QueueFile, clean
 from shardherd.worker.queueing import Lent, QueueingProcessor
 from shardherd.worker.record_processor import Ack
 from shardherd.worker.records import Record, Records, records_of, size_of
@@ -48,6 +48,9 @@ from shardherd.worker.unfinished import check_done
 log = logging.getLogger(__name__)
 
 _BEGAN = time.time()
+
+_ADJUSTED = 60.0
+"""Seconds by which the wall clock may be put back while files wait to be deleted."""
 
 _BYTES = bytes | bytearray | memoryview
 
@@ -91,6 +94,7 @@ class Outputs(QueueingProcessor):
     _queue: OutputQueue[Record] | None = None
     _kept: dict[Offset, Kept] = {}  # noqa: RUF012 - of the class, and never changed
     _file: QueueFile | None = None
+    _cleaning: asyncio.Task[None] | None = None
     _defect: BaseException | None = None
     _sendings: Sequence[Sending] = ()
     _tasks: Sequence[asyncio.Task[None]] = ()
@@ -214,9 +218,15 @@ class Outputs(QueueingProcessor):
         file: QueueFile = await lent.crew.call(open_).ended
         if file.warning:
             log.warning("%s", file.warning, extra=lent.fields)
+        self._cleaning = self._loop.create_task(self._clean(folder))
+        return file
+
+    async def _clean(self, folder: Path) -> None:
+        """Delete what shards have left that do not come back, once the process has run for so long that they would have."""
+        lent = self._lent
+        await asyncio.sleep(max(0.0, _BEGAN + CLEAN_AFTER - time.time()) + _ADJUSTED)
         for path in await lent.crew.call(partial(clean, folder, lent.group, began=_BEGAN)).ended:
             log.info("%s is deleted: its shard has not come back", path, extra=lent.fields)
-        return file
 
     def _begin_sending(self, outputs: Sequence[Output], *, most: int) -> None:
         lent, options = self._lent, self._lent.options
@@ -280,6 +290,8 @@ class Outputs(QueueingProcessor):
         """Nobody needs it any more if the shard goes to another consumer, or if there is nothing in it."""
         with self._lock:
             file, self._file = self._file, None
+        if self._cleaning is not None:
+            self._cleaning.cancel()
         if file is not None:
             gone = wanted or (self._queue is not None and not len(self._queue))
             await self._lent.crew.call(partial(file.close, delete=gone)).ended

@@ -37,6 +37,9 @@ LONGEST_NAME = 255
 
 _SUFFIX = ".queue"
 
+_FRESH = ".new"
+"""The suffix of a file while it is written anew. A process that is killed meanwhile leaves it."""
+
 _FRAME = struct.Struct("<II")
 
 
@@ -207,7 +210,7 @@ class QueueFile:
         return _left(frames, head.position), warning
 
     def _rewrite(self, left: Iterable[Kept]) -> None:
-        fresh = self.path.with_suffix(".new")
+        fresh = self.path.with_suffix(_FRESH)
         with contextlib.suppress(FileNotFoundError):
             fresh.unlink()
         file = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
@@ -278,7 +281,7 @@ def clean(folder: Path, group: str, *, began: float) -> list[Path]:
     if time.time() - began < CLEAN_AFTER:
         return deleted
     try:
-        paths = sorted((folder / group).glob(f"*{_SUFFIX}"))
+        paths = sorted(path for suffix in (_SUFFIX, _FRESH) for path in (folder / group).glob(f"*{suffix}"))
     except OSError as error:
         log.warning("%s cannot be cleaned up: %s", folder / group, error)
         return deleted

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import msgspec
 import pytest
 
 from shardherd.worker import Outputs, Record
-from tests.unit.spark.simulated import simulate
+from shardherd.worker.queue_file import CLEAN_AFTER
+from tests.unit.spark.simulated import GROUP, simulate
 from tests.unit.worker.scene import A, Scene
 from tests.unit.worker.taken import Place, output, outputs, refuses, waits_for
 
@@ -272,6 +275,29 @@ def test_a_file_is_deleted_with_its_shard_and_kept_when_the_process_ends_with_re
 
     simulate(story)
     assert files(tmp_path) == ([] if goes == "to another consumer" else ["t%2F0.queue"])
+
+
+def test_files_of_shards_that_do_not_come_back_are_deleted_after_an_hour_although_no_shard_comes_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, began = tmp_path / GROUP, time.time()
+    folder.mkdir()
+    for name in ("t%2F7.queue", "t%2F8.new"):  # the second one was being written anew when its process was killed
+        (folder / name).write_bytes(b"of an earlier run")
+        os.utime(folder / name, (1, 1))
+
+    def there() -> list[str]:
+        return sorted(path.name for path in folder.iterdir())
+
+    async def story() -> None:
+        async with Scene(factory=outputs(output(Place()), queue_directory=str(tmp_path))) as scene:
+            monkeypatch.setattr(time, "time", lambda: began + scene.loop.time())
+            scene.coordinator.assign((A, 1, 0), since=1)
+            await scene.until(lambda: there() == ["t%2F0.queue", "t%2F7.queue", "t%2F8.new"])
+            await asyncio.sleep(CLEAN_AFTER + 60.0)
+            assert there() == ["t%2F0.queue"]
+
+    simulate(story)
 
 
 def test_a_queue_that_is_full_on_the_disk_stops_the_intake_until_an_ack(tmp_path: Path) -> None:
