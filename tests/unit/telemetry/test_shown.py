@@ -15,7 +15,6 @@ NOT_SHOWN = {
     metrics.SHARD_CHECKPOINT: "its sum over the group is shown; by shard it is for queries of one's own",
     metrics.SHARD_OWNER: "a label to join by, always 1; who holds how many is shown",
     metrics.GROUP_SERIES_OMITTED: "it explains why panels by shard are empty, and only changes with the number of shards",
-    metrics.GROUP_EPOCH: "a number that grows; what it grows by, and why, is shown as rebalances and shards that changed hands",
     metrics.AGENT_SHARDS: "as many as the operator says that the consumer holds, which is shown, but for the time of a move",
     metrics.WORKER_SECONDS_BEHIND: "of Kinesis alone, where the age of the group's lag is shown",
     metrics.SOURCE_POSITION: "a line for each shard that is ahead of its checkpoint by at most one micro-batch",
