@@ -139,7 +139,7 @@ def test_the_chart_names_conditions_and_reasons_that_there_are(file: str) -> Non
     if file.endswith(".json"):
         json.loads(text)
     alerts = set(re.findall(r'\(dict "name" "(\w+)"', text))
-    kinds = {"AppVersion", "ConfigMaps", "ConsumerGroup", "PrometheusRule", "StatefulSets"}
+    kinds = {"AppVersion", "ConfigMaps", "ConsumerGroup", "PrometheusRule", "ServiceMonitor", "StatefulSets"}
     conditions = {*re.findall(r'condition=\\+"(\w+)', text), *re.findall(r"\bcondition ([A-Z]\w+)", text)}
     compound = set(re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", text))
     assert conditions - CONDITIONS.keys() == set()
