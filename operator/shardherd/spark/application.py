@@ -109,7 +109,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None, gauge: OwnGau
 
 
 def _launching(pod: Pod, settings: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
-    """While Spark's JVM is started: in a group with cells, the processes of its stream readers are to be forks."""
+    """While Spark's JVM is started: its processes have our path, and in a group with cells its stream readers are forks."""
     if not pod.state_location or not forked.wanted(settings):
         return python_path.launched()
     address = pod.run_dir / "forks.sock"

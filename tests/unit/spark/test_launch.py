@@ -63,15 +63,7 @@ def test_they_stay_where_no_pyspark_is_installed(tmp_path: Path) -> None:
 
 def test_another_sitecustomize_is_imported_as_if_ours_were_not_there(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('the next')")
-    path = os.pathsep.join((str(LAUNCH), str(tmp_path)))
-    said = subprocess.run(
-        [sys.executable, "-c", "print('the program')"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert (said.stdout, said.stderr) == ("the next\nthe program\n", "")
+    assert started(["-c", "print('the program')"], [LAUNCH, tmp_path]) == "the next\nthe program\n"
 
 
 @pytest.mark.parametrize(
@@ -83,16 +75,8 @@ def test_the_daemon_of_what_plans_a_source_has_it_imported_before_it_forks(tmp_p
     (tmp_path / "pyspark" / "__init__.py").touch()
     (tmp_path / "pyspark" / "daemon.py").write_text("import sys; print('source' in sys.modules)")
     (tmp_path / "source.py").touch()
-    path = os.pathsep.join((str(LAUNCH), str(tmp_path)))
     (tmp_path / "sitecustomize.py").write_text("import sitecustomize; sitecustomize.SOURCE = 'source'")
-    said = subprocess.run(
-        [sys.executable, "-m", "pyspark.daemon", module],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert (said.stdout, said.stderr) == (f"{has_it}\n", "")
+    assert started(["-m", "pyspark.daemon", module], [LAUNCH, tmp_path]) == f"{has_it}\n"
 
 
 @pytest.mark.parametrize("module", RUNNERS)
