@@ -8,7 +8,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from shardherd.spark import application, python_path
@@ -16,9 +15,6 @@ from shardherd.spark.launch.sitecustomize import RUNNERS
 from shardherd.spark.pod import read_pod
 from shardherd.spark.python_path import LAUNCH
 from tests.unit.spark.test_pod import POD
-
-HOME = Path(pyspark.__file__).parent
-ARCHIVES = sorted((HOME / "python" / "lib").glob("*.zip"))
 
 WHERE = "import py4j, pyspark, sys; print(pyspark.__file__, py4j.__file__, sys.path, sep='\\n')"
 
@@ -36,29 +32,49 @@ def started(arguments: list[str], path: list[Path], **environment: str) -> str:
     return said.stdout
 
 
-def test_pyspark_is_imported_from_where_it_is_compiled_and_not_from_sparks_archive() -> None:
-    assert len(ARCHIVES) == 2
-    python, py4j, path = started(["-c", WHERE], [*ARCHIVES, LAUNCH], SPARK_HOME=f"{HOME}/").splitlines()
-    assert (python, py4j.endswith(f"{os.sep}py4j{os.sep}__init__.py")) == (str(HOME / "__init__.py"), True)
-    assert not [each for each in ARCHIVES if str(each) in path]
-
-
-def test_the_archive_of_another_spark_stays_as_what_is_installed_is_not_its_pyspark(tmp_path: Path) -> None:
-    lib = tmp_path / "python" / "lib"
+def archived(home: Path) -> list[Path]:
+    """The archives that come with this Spark: of py4j and of pyspark."""
+    lib = home / "python" / "lib"
     lib.mkdir(parents=True)
-    with zipfile.ZipFile(lib / "pyspark.zip", "w") as archive:
-        archive.writestr("pyspark/__init__.py", "")
-    said = started(["-c", WHERE], [lib / "pyspark.zip", LAUNCH], SPARK_HOME=str(tmp_path))
-    assert said.splitlines()[0] == str(lib / "pyspark.zip" / "pyspark" / "__init__.py")
+    archives = [lib / "py4j-src.zip", lib / "pyspark.zip"]
+    for archive, package in zip(archives, ("py4j", "pyspark"), strict=True):
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr(f"{package}/__init__.py", "")
+    return archives
+
+
+def installed(folder: Path) -> Path:
+    """Spark's home where pip has installed pyspark, which brings it, and py4j into this folder."""
+    for package in ("py4j", "pyspark"):
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").touch()
+    return folder / "pyspark"
+
+
+def test_pyspark_is_imported_from_where_it_is_compiled_and_not_from_sparks_archive(tmp_path: Path) -> None:
+    home = installed(tmp_path)
+    archives = archived(home)
+    said = started(["-c", WHERE], [*archives, LAUNCH, tmp_path], SPARK_HOME=f"{home}/").splitlines()
+    assert said[:2] == [f"{home}/__init__.py", f"{tmp_path}/py4j/__init__.py"]
+    assert not [each for each in archives if str(each) in said[2]]
+
+
+def test_the_archives_of_another_spark_stay_as_what_is_installed_is_not_its_pyspark(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    installed(tmp_path / "site")
+    py4j, pyspark = archived(tmp_path / "another")
+    said = started(["-c", WHERE], [py4j, pyspark, LAUNCH, tmp_path / "site"], SPARK_HOME=str(tmp_path / "another"))
+    assert said.splitlines()[:2] == [f"{pyspark}/pyspark/__init__.py", f"{py4j}/py4j/__init__.py"]
 
 
 def test_they_stay_where_no_pyspark_is_installed(tmp_path: Path) -> None:
+    py4j, pyspark = archived(tmp_path)
     said = started(
         ["-S", "-c", f"import site, sys; sys.path.append({str(LAUNCH)!r}); import sitecustomize; {WHERE}"],
-        ARCHIVES,
-        SPARK_HOME=str(HOME),
+        [py4j, pyspark],
+        SPARK_HOME=str(tmp_path),
     )
-    assert said.splitlines()[:2] == [f"{ARCHIVES[1]}/pyspark/__init__.py", f"{ARCHIVES[0]}/py4j/__init__.py"]
+    assert said.splitlines()[:2] == [f"{pyspark}/pyspark/__init__.py", f"{py4j}/py4j/__init__.py"]
 
 
 def test_another_sitecustomize_is_imported_as_if_ours_were_not_there(tmp_path: Path) -> None:
