@@ -6,6 +6,7 @@ A thread of its own runs the asynchronous client; nothing here knows the API.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ class ConsumerClient:
         timeout: float = 10.0,
     ) -> None:
         self._client = AsyncConsumerClient(url, namespace, group, token, ca_file=ca_file, timeout=timeout)
+        self._begins = threading.Lock()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="shardherd-client", daemon=True)
         self._thread.start()
@@ -83,16 +86,41 @@ class ConsumerClient:
         return self._run(self._client.force_checkpoint(shard, offset))
 
     def close(self) -> None:
-        """Close the connections and end the thread. A second call does nothing."""
-        if self._loop.is_closed():
-            return
-        self._run(self._client.close())
+        """Close the connections and end the thread. A second call does nothing.
+
+        A call that another thread waits in, and any later one, raises RuntimeError.
+        """
+        with self._begins:
+            if self._closed:
+                return
+            self._closed = True
+            closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        closing.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
+    async def _close(self) -> None:
+        await self._client.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+        """What a call on the loop comes to. What interrupts it, as what a signal's handler raises does, cancels it there."""
+        with self._begins:
+            if self._closed:
+                call.close()
+                raise RuntimeError("this client is closed")
+            running = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return running.result()
+        except concurrent.futures.CancelledError:
+            raise RuntimeError("this client is closed") from None
+        except BaseException:
+            running.cancel()
+            raise
 
 
 class ShardBeingRead:
@@ -137,8 +165,9 @@ class Consumer:
     def take(self) -> Iterator[ShardBeingRead]:
         """See AsyncConsumer, but for the cancelling."""
         taking = self._consumer.take()
-        shard = self._client._run(taking.__aenter__())
         try:
+            # Inside, since an exception of a signal's handler comes at any time: what was taken by then is put back.
+            shard = self._client._run(taking.__aenter__())
             yield ShardBeingRead(shard, self._client._run)
         finally:
             self._client._run(taking.__aexit__(None, None, None))
