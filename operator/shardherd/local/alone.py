@@ -17,6 +17,9 @@ from typing import Any, NoReturn
 
 MISUSED = 2
 
+CHECKPOINT = Path("checkpoint")
+"""Spark's checkpoint folder where none is named."""
+
 _PROCESSOR = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 WORKER = {
@@ -56,9 +59,7 @@ def add_to(commands: Any) -> None:
     made.add_argument("--python", type=program, default=sys.executable, help="Python that runs it (default: this one)")
     spark = made.add_argument_group("of a Spark application")
     spark.add_argument("--topic", type=_topic, action="append", help="to read; may be given more than once")
-    spark.add_argument(
-        "--checkpoint", type=_folder, default=Path("checkpoint"), help="Spark's checkpoint folder (default checkpoint)"
-    )
+    spark.add_argument("--checkpoint", type=_folder, help=f"Spark's checkpoint folder (default {CHECKPOINT})")
     worker = made.add_argument_group("of a worker", "in a pod of a ConsumerGroup the environment says all of this")
     worker.add_argument("--group", default="", help="namespace/name of the ConsumerGroup")
     for name, (_, meaning) in WORKER.items():
@@ -125,10 +126,22 @@ def _problem(arguments: argparse.Namespace) -> str | None:
     if is_processor(name):
         if arguments.group and not all(arguments.group.partition("/")):
             return f"--group must be namespace/name, not {arguments.group}"
+        for option in ("topic", "checkpoint"):
+            if getattr(arguments, option):
+                return f"--{option} is of a Spark application, and {name} a processor: leave it out"
         return f"a worker takes no arguments such as {arguments.arguments[0]}" if arguments.arguments else None
     if not Path(name).is_file():
         return f"{name} is no file: name the application"
+    for option in ("group", *WORKER):
+        if getattr(arguments, option.replace("-", "_")):
+            return (
+                f"--{option} is of a worker, and {name} an application by itself: leave it out, or run its group by"
+                " `shardherd local up`"
+            )
     if not stream and not (arguments.bootstrap and arguments.topic):
+        for option in (word.partition("=")[0] for word in arguments.arguments):
+            if option in ("--bootstrap", "--topic", "--stream"):
+                return f"{option} stands behind {name}, as if it were the application's own: write it before"
         return f"{name} by itself has no group: give --bootstrap and --topic, or --stream"
     return None
 
@@ -155,7 +168,7 @@ def environment(arguments: argparse.Namespace, inherited: Mapping[str, str]) -> 
         "SHARDHERD_ALONE": json.dumps(options),
         "SHARDHERD_CONSUMER": Path(arguments.application).stem,
         "SHARDHERD_START": "1",
-        "SHARDHERD_CHECKPOINT_PATH": str(arguments.checkpoint.resolve()),
+        "SHARDHERD_CHECKPOINT_PATH": str((arguments.checkpoint or CHECKPOINT).resolve()),
     }
 
 

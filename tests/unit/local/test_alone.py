@@ -55,6 +55,26 @@ def given(words: str) -> argparse.Namespace:
         (f"--region a {__file__}", "--region is of Kinesis: give --stream, or leave it out"),
         (f"--stream s --topic t {__file__}", "--stream is of Kinesis, and --topic of Kafka: leave out one of them"),
         ("--stream s --bootstrap k:1 m:C", "--stream is of Kinesis, and --bootstrap of Kafka: leave out one of them"),
+        ("--bootstrap k:1 --topic t m:C", "--topic is of a Spark application, and m:C a processor: leave it out"),
+        ("--checkpoint c m:C", "--checkpoint is of a Spark application, and m:C a processor: leave it out"),
+        (
+            f"--bootstrap k:1 --topic t --group a/b {__file__}",
+            f"--group is of a worker, and {__file__} an application by itself: leave it out, or run its group by"
+            " `shardherd local up`",
+        ),
+        (
+            f"--bootstrap k:1 --topic t --group-uid u {__file__}",
+            f"--group-uid is of a worker, and {__file__} an application by itself: leave it out, or run its group by"
+            " `shardherd local up`",
+        ),
+        (
+            f"{__file__} --bootstrap k:1 --topic=t",
+            f"--bootstrap stands behind {__file__}, as if it were the application's own: write it before",
+        ),
+        (
+            f"--bootstrap k:1 {__file__} --topic=t",
+            f"--topic stands behind {__file__}, as if it were the application's own: write it before",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_named(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
