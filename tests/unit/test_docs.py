@@ -188,6 +188,24 @@ def test_every_condition_is_explained() -> None:
     assert {name for name in CONDITIONS if f"| `{name}` | " not in RUNBOOK} == set()
 
 
+def test_the_definition_names_every_condition() -> None:
+    definition = yaml.safe_load((ROOT / "crds" / "consumergroup.yaml").read_text())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    said = schema["properties"]["status"]["properties"]["conditions"]["description"]
+    assert sorted(re.findall(r"[A-Z]\w+", said)) == sorted(CONDITIONS)
+
+
+def test_every_attribute_of_a_span_is_on_the_page_on_traces() -> None:
+    code = [*(ROOT / "operator/shardherd").glob("*/traces/*.py"), *(ROOT / "operator/shardherd").glob("*/trace*.py")]
+    code.append(ROOT / "operator/shardherd/telemetry/spans.py")
+    names = {name for file in code for name in re.findall(r'"((?:shardherd|spark|http)\.[a-z_.]+)"', file.read_text())}
+    page = (ROOT / "docs" / "traces.md").read_text()
+    # A name after another one of its table's row is without its beginning.
+    said = set(re.findall(r"`([a-z_.]+)`", page))
+    assert {"shardherd.group", "shardherd.write.bytes", "spark.batch", "http.response.status_code"} <= names
+    assert {name for name in names if not {name, name.removeprefix("shardherd"), name.removeprefix("spark")} & said} == set()
+
+
 def test_every_error_code_is_explained() -> None:
     codes = {error.code for error in errors.ShardherdError.__subclasses__()}
     assert {code for code in codes if f"`{code}`" not in RUNBOOK} == set()
