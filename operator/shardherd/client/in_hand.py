@@ -9,6 +9,7 @@ from typing import Protocol
 
 from shardherd.core.consumer.holdings import Grant
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model.positions import whole_number
 
 
 class Saver(Protocol):
@@ -73,19 +74,25 @@ class ShardInHand:
         """Everything before `offset` is done. With `now` it is durable when this returns, else within `save_interval`.
 
         Raises FencedEpochError if the shard is somebody else's: drop what was read of it. CoordinatorUnavailableError if it
-        could not be made durable: it stays in memory and is sent again, so going on is right. ConsumerStoppedError.
+        could not be made durable: it stays in memory and is sent again, so going on is right. ConsumerStoppedError. TypeError
+        for what is no whole number, ValueError for a position before what is done.
         """
-        self._saver.note(self._grant, offset, now=now)
+        position = self._position(offset)
+        self._saver.note(self._grant, position, now=now)
         if now:
-            await self._saver.answered(self._grant, offset)
+            await self._saver.answered(self._grant, position)
 
     def note_checkpoint(self, offset: Offset, *, now: bool) -> None:
         """As `save_checkpoint`, but wait for nothing: with `now` it is sent at once."""
-        self._saver.note(self._grant, offset, now=now)
+        self._saver.note(self._grant, self._position(offset), now=now)
 
     async def made_durable(self, offset: Offset) -> None:
         """Wait until the checkpoint at `offset`, which was noted, is durable, also after the shard was put back.
 
         Raises FencedEpochError, or ConsumerStoppedError, once it never will be: it is lost with the shard, or with this run.
         """
-        await self._saver.durable(self._grant, offset)
+        await self._saver.durable(self._grant, self._position(offset))
+
+    def _position(self, given: object) -> Offset:
+        """What is no position would keep the checkpoints of all other shards back, too. Raises TypeError."""
+        return whole_number(given, f"a checkpoint of shard {self.name} must be saved at")

@@ -19,6 +19,7 @@ from shardherd.clock import boot_time
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.naming import is_of_kinesis
 from shardherd.core.model.nouns import Offset
+from shardherd.core.model.positions import whole_number
 from shardherd.worker.callbacks import Callbacks
 from shardherd.worker.calling import Calling, GivenUpError
 from shardherd.worker.crew import Call, CancelledInCrewError, is_async
@@ -26,7 +27,7 @@ from shardherd.worker.delivery import Delivery
 from shardherd.worker.fetched import Part, batches
 from shardherd.worker.metrics import Held
 from shardherd.worker.options import WorkerOptionError
-from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, Checkpoint, Saves, whole_number
+from shardherd.worker.processor import AnyProcessor, AsyncCheckpoint, Checkpoint, Saves
 from shardherd.worker.queueing import QueueingProcessor
 from shardherd.worker.record_processor import RecordProcessor
 from shardherd.worker.records import Records

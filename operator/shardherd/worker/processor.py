@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from shardherd.client.in_hand import ShardInHand
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model.positions import whole_number
 from shardherd.worker.callbacks import Callbacks, Saved
 from shardherd.worker.crew import is_async
 from shardherd.worker.records import Records
@@ -69,16 +69,6 @@ class Saves:
             return
         self.shard.note_checkpoint(upto, now=now or self._callbacks.full)
         await self._callbacks.add(upto, callback)
-
-
-def whole_number(given: object, must: str) -> Offset:
-    """A position that a program gave, also where it is a number of numpy's. `must` begins the TypeError for what is none."""
-    try:
-        if not isinstance(given, bool):
-            return operator.index(given)  # type: ignore[arg-type]  # that is what is asked
-    except TypeError:
-        pass
-    raise TypeError(f"{must} a position, which is an int, not {given!r}")
 
 
 class _Positions:

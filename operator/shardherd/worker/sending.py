@@ -21,11 +21,11 @@ from shardherd.consumer.waiting import within
 from shardherd.core.consumer.output_queue import OutputQueue, Queued
 from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.core.model.nouns import Offset, Place
+from shardherd.core.model.positions import whole_number
 from shardherd.worker.counts import Counts
 from shardherd.worker.crew import Crew, is_async
 from shardherd.worker.options import FIRST_RETRY, LAST_RETRY
 from shardherd.worker.output import Output, ShardGrant, TransactionalOutput
-from shardherd.worker.processor import whole_number
 from shardherd.worker.records import Record
 
 log = logging.getLogger(__name__)

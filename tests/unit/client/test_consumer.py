@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardherd.client import AsyncConsumer
@@ -150,6 +151,27 @@ async def test_a_checkpoint_does_not_go_back(consumer: AsyncConsumer) -> None:
         await each.save_checkpoint(9, now=False)
         with pytest.raises(ValueError, match="t/0 is done up to 9; a checkpoint at 3 would go back"):
             await each.save_checkpoint(3, now=False)
+
+
+@pytest.mark.parametrize("given", [2.0, True, "2", None])
+async def test_what_is_no_position_is_refused_and_keeps_no_other_shard_back(
+    group: Coordinator, consumer: AsyncConsumer, given: Any
+) -> None:
+    async with consumer.take() as first, consumer.take() as second:
+        with pytest.raises(TypeError, match=f"a checkpoint of shard {first.name} must be saved at a position, which is an int"):
+            await first.save_checkpoint(given, now=False)
+        with pytest.raises(TypeError):
+            first.note_checkpoint(given, now=True)
+        await second.save_checkpoint(2, now=True)
+    assert [(each.shard, each.offset) for each in group.checkpoints[-1].checkpoints] == [(second.name, 2)]
+
+
+async def test_a_position_may_be_a_number_of_numpys(group: Coordinator, consumer: AsyncConsumer) -> None:
+    offsets = np.array([0, 1, 2])
+    async with consumer.take() as each:
+        await each.save_checkpoint(offsets.max() + 1, now=True)
+        assert each.durable == 3
+    assert [type(saved.offset) for saved in group.checkpoints[-1].checkpoints] == [int]
 
 
 async def test_a_failed_save_says_so_and_keeps_the_position(group: Coordinator, consumer: AsyncConsumer) -> None:

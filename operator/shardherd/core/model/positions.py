@@ -8,6 +8,7 @@ digits. Called wherever a resource, a document or an answer of a command holds a
 
 from __future__ import annotations
 
+import operator
 import re
 from typing import Annotated, Any
 
@@ -54,3 +55,13 @@ def from_json(value: object) -> int:
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         return int(value)
     raise ValueError(f"{str(value)[:80]!r} is no position: it must be an integer from 0 on with at most 56 digits")
+
+
+def whole_number(given: object, must: str) -> int:
+    """A position that a program gave, also where it is a number of numpy's. `must` begins the TypeError for what is none."""
+    try:
+        if not isinstance(given, bool):
+            return operator.index(given)  # type: ignore[arg-type]  # that is what is asked
+    except TypeError:
+        pass
+    raise TypeError(f"{must} a position, which is an int, not {given!r}")
