@@ -4,6 +4,7 @@ ConsumerGroups, patches of one. Nothing is run."""
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import re
 import shlex
@@ -28,6 +29,7 @@ PAGES = (
     *sorted((ROOT / "spark_apps").glob("*/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 )
+DAY_TWO = ROOT / "docs" / "day-two.md"
 Json = dict[str, Any]
 LOCAL = ("local", "run")
 """Commands that are no part of what looks at groups; what parses them is made elsewhere."""
@@ -159,6 +161,39 @@ def test_a_patch_that_is_shown_is_taken(page: str, patch: str) -> None:
     (group,) = (group for name, group in groups() if name == "keda.md")
     before = merged(group, {"spec": {"reset": {"id": "one", "to": "Earliest"}}})
     admitted(merged(before, json.loads(patch)))
+
+
+def replaced(resource: Any, patch: list[Json]) -> Any:
+    """As `kubectl patch --type=json` does it, by nothing but the operation `add` below fields that there are."""
+    for each in patch:
+        assert each["op"] == "add"
+        *names, last = each["path"].split("/")[1:]
+        below = resource = copy.deepcopy(resource)
+        for name in names:
+            below = below[name]
+        below[last] = each["value"]
+    return resource
+
+
+WHOLE = re.findall(
+    r"""kubectl patch shcg [^`]*?--type=json[^`]*?-p '(\[.*?\])'$""", DAY_TWO.read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+def test_a_reset_that_is_shown_has_nothing_of_one_that_was_declared_before() -> None:
+    (group,) = (group for name, group in groups() if name == "keda.md")
+    patches = [json.loads(patch.replace("""'"$offsets"'""", '{"clickstream/0": 7}')) for patch in WHOLE]
+    for earlier in (
+        {"id": "one", "to": "Earliest", "shards": ["clickstream/1"]},
+        {"id": "one", "to": "Offsets", "offsets": {"clickstream/1": 5}},
+        {"id": "one", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00Z"},
+    ):
+        before = merged(group, {"spec": {"reset": earlier}})
+        assert [admitted(replaced(before, patch), before)["spec"]["reset"] for patch in patches] == [
+            {"id": "replay-1", "to": "Earliest", "dryRun": True},
+            {"id": "restore-1", "to": "Offsets", "dryRun": False, "offsets": {"clickstream/0": 7}},
+        ]
+    assert {name for _, patch in PATCHES for name in json.loads(patch)["spec"].get("reset", {})} == {"dryRun"}
 
 
 def test_a_patch_of_a_field_that_there_is_not_is_refused() -> None:
