@@ -139,7 +139,8 @@ def reset_answer(resource: Mapping[str, Any], reset_id: str) -> Answer:
     found, state = resource.get("status", {}).get("reset", {}), state_of_reset(resource, reset_id)
     heads: Sequence[str] = ("shard", "before", "after")
     rows = tuple((row["shard"], row.get("before"), row["after"]) for row in found.get("rows", ())) if state else ()
-    said = [f"{state or 'Waiting'}: {found.get('message', '')}" if state else "The operator has not answered yet."]
+    unseen = f"The operator has not answered yet: {_becomes(resource.get('spec', {}).get('reset', {}), reset_id)}."
+    said = [f"{state}: {found.get('message', '')}" if state else unseen]
     if state and "shards" in found:
         again, skipped = found.get("recordsRepeated", 0), found.get("recordsSkipped", 0)
         said.append(f"{count(found['shards'], 'shard')}; {again} records are read again, {skipped} are not read.")
@@ -152,7 +153,7 @@ def reset_answer(resource: Mapping[str, Any], reset_id: str) -> Answer:
     data = {
         "id": reset_id,
         "state": state or None,
-        "message": found.get("message") if state else None,
+        "message": found.get("message") if state else unseen,
         "shards": found.get("shards") if state else None,
         "recordsRepeated": found.get("recordsRepeated") if state else None,
         "recordsSkipped": found.get("recordsSkipped") if state else None,
@@ -160,6 +161,14 @@ def reset_answer(resource: Mapping[str, Any], reset_id: str) -> Answer:
     }
     good = state in (ResetState.PLANNED, ResetState.DONE)
     return Answer(data, sections, 0 if good else 3)
+
+
+def _becomes(declared: Mapping[str, Any], reset_id: str) -> str:
+    """What becomes of a reset that the operator has not seen."""
+    if declared.get("id") != reset_id:
+        return "another reset was declared in its place" if declared else "it is not declared any more"
+    made = "planned once it does" if declared.get("dryRun", False) else "made once it does, if the group is paused then"
+    return f"it stays declared, and is {made}"
 
 
 def _offsets(texts: Sequence[str]) -> dict[str, int]:

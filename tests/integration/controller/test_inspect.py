@@ -135,7 +135,11 @@ def test_a_dry_run_of_a_reset_is_valid_to_the_api_server_also_after_another(
     ):
         code, out, err = said("edit", "offsets", "reset", name, *options, "--dry-run", "--timeout", "0")
         # The coordinator of this bench is played, and plans nothing.
-        assert (code, out, err) == (3, "The operator has not answered yet.\n", "")
+        assert (code, out, err) == (
+            3,
+            "The operator has not answered yet: it stays declared, and is planned once it does.\n",
+            "",
+        )
     reset = bench.get(GROUPS, name)["spec"]["reset"]
     assert {key: value for key, value in reset.items() if key != "id"} == {"to": "Latest", "dryRun": True}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shardherd.inspect import changes
@@ -134,8 +136,20 @@ def test_a_plan_is_told_with_its_rows() -> None:
 def test_a_reset_that_was_refused_or_not_seen_is_bad_news() -> None:
     refused = changes.reset_answer(resource(status={"reset": {"id": "r", "state": "Refused", "message": "no clicks/9"}}), "r")
     assert (refused.text(), refused.code) == ("Refused: no clicks/9\n", 3)
-    unseen = resource(status={"reset": {"id": "r", "state": "Planned"}, "observedGeneration": 0})
-    assert (changes.reset_answer(unseen, "r").text(), changes.reset_answer(unseen, "r").code) == (
-        "The operator has not answered yet.\n",
-        3,
-    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "becomes"),
+    [
+        ({"id": "r", "dryRun": True}, "it stays declared, and is planned once it does"),
+        ({"id": "r", "dryRun": False}, "it stays declared, and is made once it does, if the group is paused then"),
+        ({"id": "s", "dryRun": False}, "another reset was declared in its place"),
+        ({}, "it is not declared any more"),
+    ],
+)
+def test_of_a_reset_that_was_not_seen_it_is_said_what_becomes_of_it(declared: dict[str, Any], becomes: str) -> None:
+    seen = {"reset": {"id": "r", "state": "Planned"}, "observedGeneration": 0}
+    answer = changes.reset_answer(resource(spec={"reset": declared} if declared else {}, status=seen), "r")
+    said = f"The operator has not answered yet: {becomes}."
+    data: Any = answer.data
+    assert (answer.text(), answer.code, data["state"], data["message"]) == (f"{said}\n", 3, None, said)

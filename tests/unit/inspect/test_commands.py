@@ -237,7 +237,7 @@ def test_a_reset_is_declared_and_its_plan_is_waited_for(api: PlayedApi, said: An
     assert said("offsets", "reset", "clicks", "--to", "Latest", "--execute")[0] == 1
     assert said("offsets", "reset", "clicks", "--to", "Latest", "--dry-run", "--timeout", "0") == (
         3,
-        "The operator has not answered yet.\n",
+        "The operator has not answered yet: it stays declared, and is planned once it does.\n",
         "",
     )
 
