@@ -196,6 +196,20 @@ def test_a_reset_that_is_shown_has_nothing_of_one_that_was_declared_before() -> 
     assert {name for _, patch in PATCHES for name in json.loads(patch)["spec"].get("reset", {})} == {"dryRun"}
 
 
+def test_no_two_runs_of_a_consumer_have_the_staging_table_of_the_page_on_sinks_in_common(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHARDHERD_CONSUMER", "clicks-0")
+    (block,) = (each for each in blocks(ROOT / "docs" / "sinks.md", "python") if "STAGING" in each)
+    tables: set[str] = set()
+    for _ in range(2):
+        names: Json = {}
+        exec(block, names)
+        tables.add(names["STAGING"])
+    # PostgreSQL cuts longer names off.
+    assert (len(tables), [each for each in tables if len(each) > 63]) == (2, [])
+
+
 def test_a_patch_of_a_field_that_there_is_not_is_refused() -> None:
     assert len(PATCHES) > 3
     (group,) = (group for name, group in groups() if name == "keda.md")

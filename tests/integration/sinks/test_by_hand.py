@@ -45,7 +45,6 @@ def test_the_sink_of_the_page_writes_each_record_once(postgresql: PostgreSQL, mo
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute('CREATE TABLE clicks (shard text, "offset" bigint, value text)')
         connection.execute("CREATE TABLE positions (key text PRIMARY KEY, position bigint, epoch bigint)")
-    monkeypatch.setenv("SHARDHERD_CONSUMER", "clicks-0")
     names: dict[str, Any] = {}
     exec(block, names)
     names["DATABASE"] = conninfo
