@@ -21,7 +21,8 @@ from shardherd.adapters.local.identity import holder
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json
 from shardherd.adapters.local.ownership import SqliteOwnership
 from shardherd.core.group import ownership
-from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.group.records import Ownership, PositionCopies
+from shardherd.core.model.errors import InvalidRequestError, ShardherdError
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import rfc3339
 from shardherd.core.planning.listing import identity_of
@@ -29,6 +30,7 @@ from shardherd.inspect.observed import ConflictError, Happened, InspectError, Ob
 from shardherd.local.report import asked
 from shardherd.local.schema import RefusedError, admitted
 from shardherd.local.state import State, StateError
+from shardherd.ports import OwnershipUnavailableError
 
 
 class Folder:
@@ -57,15 +59,15 @@ class Folder:
 
     def _observed(self, resource: Json) -> Observed:
         identity = identity_of(resource)
-        store = SqliteOwnership(self._objects.database)
-        stored = asyncio.run(store.load(identity))
+        unread: list[str] = []
+        stored, copies = self._stored(identity, unread)
         happened = [each for each in events(self._objects.database) if each.group == str(identity)]
         view, unseen = self._view(identity)
         return Observed(
             resource=resource,
             wall=self._now(),
-            stored=None if stored is None else ownership.loads(stored.data),
-            copies=asyncio.run(store.load_copies(identity)).copies,
+            stored=stored,
+            copies=copies,
             view=view,
             pods=tuple(
                 pod
@@ -74,8 +76,20 @@ class Folder:
                 and pod["metadata"].get("labels", {}).get(GROUP_LABEL) == identity.name
             ),
             events=tuple(Happened(rfc3339(each.last), each.reason, each.message, each.count) for each in happened),
-            unseen=unseen,
+            unseen=(*unread, *unseen),
         )
+
+    def _stored(self, identity: GroupIdentity, unread: list[str]) -> tuple[Ownership | None, PositionCopies]:
+        """Who holds what and the copies of positions, as they are stored; why they cannot be read is put into `unread`."""
+        store = SqliteOwnership(self._objects.database)
+        stored, copies = None, PositionCopies()
+        try:
+            found = asyncio.run(store.load(identity))
+            stored = None if found is None else ownership.loads(found.data)
+            copies = asyncio.run(store.load_copies(identity)).copies
+        except (OwnershipUnavailableError, ShardherdError) as error:
+            unread.append(f"who holds which shard: {error}")
+        return stored, copies
 
     def resource(self, name: str) -> Json:
         """The group's resource."""

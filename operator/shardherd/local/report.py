@@ -25,12 +25,16 @@ EVENTS = 8
 TIMEOUT = 2.0
 """Seconds for an answer of the coordinator."""
 
+Consumer = tuple[str, str, str]
+"""Its namespace, its group, its name."""
+
 
 def status(state: State, objects: Objects) -> str:
     """The whole report."""
     pid = holder(state.lock)
     groups, pods = objects.all(GROUP), objects.all(POD)
-    held: Mapping[tuple[str, str], int] = {} if pid is None else _held(state, objects, groups)
+    held: Mapping[Consumer, int] = {} if pid is None else _held(state, objects, groups)
+    names = Counter(pod["metadata"]["name"] for pod in pods)
     lines = [
         "no operator runs" if pid is None else f"the operator (process {pid}) leads",
         *([] if pid is None else [_places(objects)]),
@@ -39,7 +43,7 @@ def status(state: State, objects: Objects) -> str:
         "",
         *table(
             ("CONSUMER", "PROCESS", "STATE", "READY", "RESTARTS", "SHARDS", "METRICS"),
-            (_pod(state, pod, held) for pod in pods),
+            (_pod(state, pod, held, alone=names[pod["metadata"]["name"]] == 1) for pod in pods),
         ),
         "",
         *table(
@@ -80,26 +84,27 @@ def asked(state: State, objects: Objects, path: str) -> bytes | None:
     return found
 
 
-def _held(state: State, objects: Objects, groups: Iterable[Json]) -> Counter[tuple[str, str]]:
-    """How many shards each consumer holds, by group and name; of a group that is not loaded yet nobody holds any."""
-    found: Counter[tuple[str, str]] = Counter()
+def _held(state: State, objects: Objects, groups: Iterable[Json]) -> Counter[Consumer]:
+    """How many shards each consumer holds; of a group that is not loaded yet nobody holds any."""
+    found: Counter[Consumer] = Counter()
     for group in groups:
         metadata = group["metadata"]
         known = shards(state, objects, metadata["namespace"], metadata["name"]) or []
-        found.update((metadata["name"], shard["holder"]) for shard in known if shard.get("holder"))
+        found.update((metadata["namespace"], metadata["name"], shard["holder"]) for shard in known if shard.get("holder"))
     return found
 
 
-def _pod(state: State, pod: Json, held: Mapping[tuple[str, str], int]) -> tuple[object, ...]:
+def _pod(state: State, pod: Json, held: Mapping[Consumer, int], *, alone: bool) -> tuple[object, ...]:
+    """Its row; `alone`: no other one has its name."""
     metadata = pod["metadata"]
     container = state.machine("", {}).container(metadata["uid"])
     running = container.running()
     container_status: dict[str, Any] = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
     condition = "draining" if "deletionTimestamp" in metadata else _state(container_status)
     port = container.run / "port"
-    reads = held.get((metadata.get("labels", {}).get(GROUP_LABEL, ""), metadata["name"]), 0)
+    reads = held.get((metadata["namespace"], metadata.get("labels", {}).get(GROUP_LABEL, ""), metadata["name"]), 0)
     return (
-        metadata["name"],
+        metadata["name"] if alone else f"{metadata['namespace']}/{metadata['name']}",
         "-" if running is None else running.driver.pid,
         condition,
         "yes" if container_status.get("ready") else "no",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sqlite3
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,66 @@ def test_the_same_commands_show_it(said: Any) -> None:
     assert (
         said("status")[1].splitlines()[1] == "shop/clicks  Unknown  -       -         0/-        -    nothing was looked at yet"
     )
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        (b"no JSON", "who holds which shard: the stored ownership is damaged: it is not JSON"),
+        (b'{"format": 999}', "who holds which shard: the stored ownership has format 999"),
+    ],
+)
+def test_an_ownership_that_cannot_be_read_is_told_beside_the_rest(said: Any, folder: Path, held: bytes, reason: str) -> None:
+    with closing(Database(folder / "state.db")) as database:
+        (resource,) = Folder(folder, None).groups()
+        store = SqliteOwnership(database)
+        found = asyncio.run(store.load(identity_of(resource)))
+        assert found is not None
+        asyncio.run(store.save(identity_of(resource), held, found.version))
+    code, out, err = said("status", "clicks")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].startswith("shop/clicks  Unknown")
+    assert f"Not read: {reason}" in out
+
+
+class Shards(BaseHTTPRequestHandler):
+    """Three shards of the group in the namespace `shop` are held, one of that in `other`."""
+
+    def do_GET(self) -> None:
+        held = [{"shard": f"t/{number}", "holder": "clicks-0"} for number in range(3)]
+        body = json.dumps(held if "/shop/" in self.path else held[:1]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_consumers_of_one_name_in_two_namespaces_are_shown_with_their_own_shards(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, other = folder / "other.yaml", group()
+    other["metadata"]["namespace"] = "other"
+    file.write_text(yaml.safe_dump(other))
+    leadership = FileLeadership(folder / "operator.lock")
+    assert leadership.take()
+    with HTTPServer(("127.0.0.1", 0), Shards) as server, ThreadPoolExecutor(1) as beside:
+        with closing(Database(folder / "state.db")) as database:
+            objects = Objects(database)
+            declare(objects, [file])
+            body: Json = {"kind": POD, **pod("clicks-0")}
+            body["metadata"] |= {"namespace": "other", "uid": "uid-other"}
+            objects.change((POD, "other", "clicks-0"), partial(_made, body))
+            database.note("api-port", str(server.server_port))
+        serving = beside.submit(server.serve_forever, 0.01)
+        assert main(["local", "status", "--state", str(folder)]) == 0
+        server.shutdown()
+        serving.result()
+    leadership.let_go()
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "clicks-" in line]
+    assert [(each[0], each[5]) for each in shown] == [("other/clicks-0", "1"), ("shop/clicks-0", "3"), ("clicks-1", "0")]
 
 
 def test_it_is_changed_as_a_cluster_is(said: Any, folder: Path) -> None:
