@@ -26,9 +26,10 @@ from shardherd.clock import boot_time
 from shardherd.consumer.notices import Changed, CheckpointEnded, Ended, Notice
 from shardherd.consumer.ports import Coordinator, Readiness
 from shardherd.consumer.session import Session
+from shardherd.consumer.settings_given import no_number
 from shardherd.core.consumer.holdings import Grant, Holdings
 from shardherd.core.consumer.settings import SessionSettings, until
-from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError
+from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError, InvalidRequestError
 from shardherd.core.model.gauges import Gauge
 from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, Phase, ShardId
 
@@ -55,7 +56,8 @@ class AsyncConsumer:
     `about` says what the program is about, for every heartbeat; without it the coordinator takes it for one that reads. `heard`
     is called with each notice of the session, for who counts. `gauges` say how full the program is, for groups with watermarks.
 
-    A defect of the session stops the consumer, and is raised at the end of the `async with`.
+    Raises InvalidRequestError for times that are none. A defect of the session stops the consumer, and is raised at the end of
+    the `async with`.
     """
 
     def __init__(
@@ -76,6 +78,11 @@ class AsyncConsumer:
         gauges: Callable[[], tuple[Gauge, ...]] = tuple,
         now: Callable[[], float] = boot_time,
     ) -> None:
+        times = {"save_interval": save_interval, "loss_limit": loss_limit, "drain_timeout": drain_timeout}
+        for name, seconds in times.items():
+            # Found out only as it drains, it would cost what is done and not durable.
+            if wrong := no_number(seconds, 0):
+                raise InvalidRequestError(f"{name} {wrong}")
         self.holdings = Holdings(consumer)
         settings = SessionSettings(
             group_uid,

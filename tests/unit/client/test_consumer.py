@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,7 +12,13 @@ import numpy as np
 import pytest
 
 from shardherd.client import AsyncConsumer
-from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError, FencedEpochError, ShardherdError
+from shardherd.core.model.errors import (
+    ConsumerStoppedError,
+    CoordinatorUnavailableError,
+    FencedEpochError,
+    InvalidRequestError,
+    ShardherdError,
+)
 from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
@@ -212,6 +219,13 @@ async def test_a_shard_that_was_forced_is_fenced_in_hand_and_read_from_there_nex
         async with consumer.take() as each:
             positions[each.name] = (each.position, each.epoch)
     assert positions == {"t/0": (60, 2), "t/1": (0, 1)}
+
+
+@pytest.mark.parametrize("name", ["save_interval", "loss_limit", "drain_timeout"])
+@pytest.mark.parametrize("given", [None, "60", math.nan, -1])
+async def test_times_that_are_none_are_refused_before_anything_is_read(group: Coordinator, name: str, given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=f"^{name} must be "):
+        consumer_of(group, **{name: given})
 
 
 async def test_leaving_the_block_drains_and_leaves(group: Coordinator) -> None:
