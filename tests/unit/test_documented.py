@@ -17,6 +17,7 @@ import typer
 import yaml
 from typer.core import TyperCommand, TyperGroup
 
+from shardherd.controller.manifests import Manifests
 from shardherd.inspect import COMMANDS
 from shardherd.inspect.commands import app
 from shardherd.local import alone
@@ -194,6 +195,20 @@ def test_a_reset_that_is_shown_has_nothing_of_one_that_was_declared_before() -> 
             {"id": "restore-1", "to": "Offsets", "dryRun": False, "offsets": {"clickstream/0": 7}},
         ]
     assert {name for _, patch in PATCHES for name in json.loads(patch)["spec"].get("reset", {})} == {"dryRun"}
+
+
+def test_the_disks_of_a_consumer_are_named_as_the_page_on_concepts_has_it() -> None:
+    (block,) = (each for each in blocks(ROOT / "docs" / "concepts.md", "yaml") if "SHARDHERD_DISKS" in each)
+    (group,) = (group for name, group in groups() if name == "keda.md")
+    for kind in ("driver", "worker"):
+        patch = yaml.safe_load(block.replace("driver", kind))
+        if kind == "worker":
+            patch["spec"]["application"] |= {"type": "Python"}
+        resource = admitted(merged(group, patch))
+        resource["metadata"] |= {"uid": "uid", "generation": 1}
+        pod = Manifests("https://here", "shardherd", trust=True).stateful_set(resource, 1)["spec"]["template"]["spec"]
+        (container,) = (each for each in pod["containers"] if each["name"] == kind)
+        assert {"name": "SHARDHERD_DISKS", "value": "/data"} in container["env"]
 
 
 def test_no_two_runs_of_a_consumer_have_the_staging_table_of_the_page_on_sinks_in_common(
