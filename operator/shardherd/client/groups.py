@@ -93,7 +93,7 @@ class ConsumerGroups:
         return self._one(namespace, name, lambda: self._objects.patch_namespaced_custom_object(*_at(namespace), name, body))
 
     def delete(self, namespace: str, name: str) -> None:
-        """Delete a group and all that belongs to it. Its positions in Kafka stay."""
+        """Delete a group and all that belongs to it. Its positions in Kafka stay, those of Kinesis go with it."""
         _asked(f"{namespace}/{name}", lambda: self._objects.delete_namespaced_custom_object(*_at(namespace), name))
 
     def _one(self, namespace: str, name: str, call: Callable[[], Any]) -> ConsumerGroup:
