@@ -227,6 +227,8 @@ def _detached(state: State, again: list[str], *, told: bool) -> int:
 
 def _declare(arguments: Arguments, objects: Objects, before: Mapping[str, str]) -> Declared:
     """Declare the groups with the options that are given, in the place of those from before; keep them for `apply`."""
+    if arguments.app_dir is not None and not arguments.app_dir.is_dir():
+        raise ManifestError(f"--app-dir {arguments.app_dir} is no folder: name the one in which the applications are")
     app_dir = None if arguments.app_dir is None else str(arguments.app_dir.resolve())
     given = {BOOTSTRAP: arguments.bootstrap, APP_DIR: app_dir}
     options = {name: before.get(name, "") if value is None else value for name, value in given.items()}

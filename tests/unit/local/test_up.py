@@ -158,6 +158,7 @@ def test_what_is_applied_reads_the_kafka_and_the_folder_that_up_was_given(
     monkeypatch.setattr("shardherd.local.commands._operate", operate)
     file, state, apps = tmp_path / "group.yaml", str(tmp_path / "state"), tmp_path / "apps"
     file.write_text(yaml.safe_dump(group()))
+    apps.mkdir()
 
     def after(*words: str) -> tuple[str, str, list[str]]:
         """What a command leaves declared: the brokers, the folder; and what it prints."""
@@ -175,5 +176,9 @@ def test_what_is_applied_reads_the_kafka_and_the_folder_that_up_was_given(
     assert after("apply", "--bootstrap", "there:2") == ("there:2", str(apps), kept)
     assert after("apply") == ("there:2", str(apps), ["--bootstrap is there:2, as before", *kept])
     assert after("apply", "--bootstrap", "") == ("kafka:9092", str(apps), kept)
+    refused = f"shardherd: --app-dir {file} is no folder: name the one in which the applications are\n"
+    assert main(["local", "apply", "-f", str(file), "--state", state, "--app-dir", str(file)]) == 1
+    assert capsys.readouterr().err == refused
+    assert after("apply") == ("kafka:9092", str(apps), kept)
     assert after("up") == ("kafka:9092", str(tmp_path), [])
     assert after("apply") == ("kafka:9092", str(tmp_path), [said])
