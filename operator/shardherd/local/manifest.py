@@ -34,6 +34,8 @@ NAMESPACE = "default"
 
 SERVER = ("uid", "creationTimestamp", "generation", "resourceVersion")
 
+_MERGE = "tag:yaml.org,2002:merge"
+
 _LABEL = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile("(?!\\.\\.)(?!\\.$)[-._a-zA-Z0-9]{1,253}")
 """Of a Secret or a ConfigMap: a file of that name stays in its folder."""
@@ -129,7 +131,19 @@ def _replace(objects: Objects, made: Json) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML as kubectl does, for which a time without quotes is a text."""
+    """Reads YAML as kubectl does, for which a time without quotes is a text. A name that is there twice is an error, as to YAML
+    itself: all but the last would be left out."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        names: set[str] = set()
+        for name in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if name.value in names and name.tag != _MERGE:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{name.value!r} is there twice: leave one of them out", problem_mark=name.start_mark
+                )
+            names.add(name.value)
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -16,7 +16,7 @@ from shardherd.adapters.local.machine import Backoff
 from shardherd.adapters.local.node import FOLDER
 from shardherd.adapters.local.objects import GROUP, Feed, Objects
 from shardherd.cli import main
-from shardherd.local.manifest import ManifestError, declare, drop_others, scaled
+from shardherd.local.manifest import ManifestError, declare, documents, drop_others, scaled
 from shardherd.local.schema import RefusedError
 from tests.unit.local.manifests import Json, group
 
@@ -392,3 +392,13 @@ def test_commands_about_consumers_that_are_not_there_say_so(tmp_path: Path, caps
     assert main(["local", "logs", *options, "clicks-0"]) == 1
     assert "'clicks-0' has written nothing here" in capsys.readouterr().err
     assert main(["local", "down", *options]) == 0
+
+
+def test_a_name_that_is_there_twice_is_refused_and_one_that_overrides_what_is_merged_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "group.yaml"
+    file.write_text("metadata: {name: a}\nspec:\n  scaling: {mode: Fixed}\n  replicas: 2\n  scaling: {mode: Lag}\n")
+    with pytest.raises(ManifestError, match=r"'scaling' is there twice: leave one of them out\n.*line 5, column 3"):
+        documents(file)
+    file.write_text("metadata: {name: a}\nbase: &base {x: 1, y: 2}\nmore: &more {<<: *base, x: 3}\nspec: {<<: *more, x: 4}\n")
+    (found,) = documents(file)
+    assert (found["more"], found["spec"]) == ({"x": 3, "y": 2}, {"x": 4, "y": 2})
