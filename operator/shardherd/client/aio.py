@@ -31,6 +31,7 @@ from shardherd.core.model.nouns import (
     ShardView,
 )
 from shardherd.core.model.requests import ForceCheckpointReply
+from shardherd.settings import can_be_called
 
 T = TypeVar("T")
 
@@ -65,6 +66,9 @@ class AsyncConsumerClient:
         timeout: float = 10.0,
         headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """Raises InvalidRequestError for a URL that is none: nobody answers there, however often it is asked."""
+        if not can_be_called(url):
+            raise InvalidRequestError(f"the coordinator's URL must be as https://host:port, or http://host:port, not {url!r}")
         self._base = f"{url.rstrip('/')}/v1/namespaces/{quote(namespace, safe='')}/consumergroups/{quote(group, safe='')}"
         self._group = f"{namespace}/{group}"
         self._address = url.rstrip("/")

@@ -22,6 +22,7 @@ from shardherd.consumer.ports import Coordinator
 from shardherd.consumer.settings_given import LARGEST, MOST_MILLIS, MOST_PORT, whole_in
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.settings import can_be_called
 from shardherd.telemetry.scrapers import HEAD_WITHIN, REFUSAL, Scrapers, digest_in
 from shardherd.telemetry.tracing import Tracing, instance, started
 
@@ -60,7 +61,7 @@ async def consumer_of_pod(
     # Set where the operator keeps an authority of its own, which it does unless TLS was turned off.
     ca = found.get("SHARDHERD_COORDINATOR_CA_FILE")
     stop_requested = asyncio.Event()
-    if not url.startswith(("http://", "https://")):
+    if not can_be_called(url):
         raise InvalidRequestError(f"SHARDHERD_COORDINATOR_URL must be as https://host:port, or http://host:port, not {url!r}")
     incarnation = Incarnation(pod_uid, _number(found, "SHARDHERD_START", 1, least=1))
     capacity = _number(found, "SHARDHERD_CAPACITY", 1, least=1)

@@ -16,7 +16,12 @@ from aiohttp import web
 from shardherd import protocol
 from shardherd.client import AsyncConsumerClient, ConsumerClient
 from shardherd.coordinator.openapi import OPERATIONS, Operation
-from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError, TooManyRequestsError
+from shardherd.core.model.errors import (
+    CoordinatorUnavailableError,
+    InvalidRequestError,
+    StaleIncarnationError,
+    TooManyRequestsError,
+)
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointReply,
@@ -322,6 +327,16 @@ def test_the_plain_client_makes_the_same_calls(threaded: Server) -> None:
 
     client.close()
     client.close()
+    assert "shardherd-client" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    "url", ["operator:8443", "ftp://operator", "http://", "http://operator:99999", "https://operator:x", ""]
+)
+def test_what_is_no_url_of_a_coordinator_is_refused_and_not_tried_for_ever(url: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        ConsumerClient(url, "demo", "clicks", lambda: "t")
+    assert refused.value.message == f"the coordinator's URL must be as https://host:port, or http://host:port, not {url!r}"
     assert "shardherd-client" not in [thread.name for thread in threading.enumerate()]
 
 

@@ -213,6 +213,7 @@ async def test_a_program_outside_of_a_pod_is_told_what_is_not_set() -> None:
     ("name", "text", "must"),
     [
         ("COORDINATOR_URL", "operator:8080", "must be as https://host:port, or http://host:port, not 'operator:8080'"),
+        ("COORDINATOR_URL", "http://a:99999", "must be as https://host:port, or http://host:port, not 'http://a:99999'"),
         ("START", "one", "must be a whole number, 1 or more, not 'one'"),
         ("START", "0", "must be a whole number, 1 or more, not '0'"),
         ("START", "9" * 5000, f"must be a whole number, 1 or more, not '{'9' * 80}'"),
