@@ -163,11 +163,20 @@ class AsyncConsumerClient:
 
     def _read_token(self) -> str:
         try:
-            return self._token().strip()
+            token = self._token().strip()
+        except UnicodeDecodeError:
+            token = " "
         except OSError as error:
             raise CoordinatorUnavailableError(
                 f"cannot read the token to present to the coordinator: {error}", group=self._group
             ) from error
+        if not token.isascii() or not token.isprintable() or " " in token:
+            # Nothing of it is shown: it may be a secret all the same. None at all is the coordinator's to refuse.
+            raise CoordinatorUnavailableError(
+                "what is to be presented to the coordinator is no token: one line of ASCII without spaces is expected",
+                group=self._group,
+            )
+        return token
 
     def _tls(self) -> dict[str, Any]:
         """How the coordinator has to show who it is, as an option of a request."""

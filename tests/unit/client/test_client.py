@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,6 +189,19 @@ async def test_the_token_is_read_anew_for_every_request(server: Server) -> None:
 
     assert [token for _, _, token, _ in server.requests] == ["Bearer first", "Bearer second"]
     await client.close()
+
+
+@pytest.mark.parametrize("held", [b"first\nsecond", "t\u00f6ken".encode(), b"\xff", b"a b"])
+async def test_what_is_no_token_is_told_as_such_and_not_shown(server: Server, tmp_path: Path, held: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(held)
+    async with AsyncConsumerClient(server.url, "demo", "clicks", file.read_text) as client:
+        with pytest.raises(CoordinatorUnavailableError) as refused:
+            await client.heartbeat(HEARTBEAT, 0)
+    assert refused.value.message == (
+        "what is to be presented to the coordinator is no token: one line of ASCII without spaces is expected"
+    )
+    assert server.requests == []
 
 
 async def test_a_token_that_cannot_be_read_is_told_as_such(server: Server) -> None:
