@@ -72,6 +72,8 @@ class Kafka(Protocol):
 
     def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
 
+    def log_ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> Mapping[ShardId, Offset]: ...
 
     def sizes(self, positions: Mapping[ShardId, Offset], timeout: float) -> Mapping[ShardId, float]: ...
@@ -256,7 +258,8 @@ class Standalone:
         """The shards whose logs lost what was read of them: where to go on, and what happened."""
         found: dict[ShardId, tuple[Offset, str]] = {}
         marks: dict[ShardId, Mark] = {}
-        for shard, end in end_offsets.items():
+        log_ends = self._log_ends(positions, end_offsets)
+        for shard, end in log_ends.items():
             at, known, now = positions[shard], begun.leaders.get(shard, UNKNOWN), end_offsets.leaders.get(shard, UNKNOWN)
             if at > end:
                 found[shard] = end, f"shard {shard} was read up to offset {at}, but ends at {end}"
@@ -271,6 +274,15 @@ class Standalone:
                 )
                 found[shard] = end, lost
         return found
+
+    def _log_ends(self, positions: Mapping[ShardId, Offset], end_offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+        """Where logs end, as far as that is known. Under read_committed it may be behind where the shards end for us."""
+        beyond = frozenset(shard for shard, end in end_offsets.items() if positions[shard] > end)
+        if not beyond or not self._settings.committed:
+            return end_offsets
+        # An open transaction begins before a position that was read to, or given, without read_committed.
+        log_ends = self._kafka.log_ends(beyond, TIMEOUT)
+        return {shard: log_ends.get(shard, end) for shard, end in end_offsets.items() if shard not in beyond - log_ends.keys()}
 
     def _waiting(self, topics: Mapping[str, str], listed: Listed, suspected: Mapping[str, float]) -> set[ShardId]:
         """Shards that are there and must wait, because their topic may be another one than before."""

@@ -52,6 +52,15 @@ def test_an_end_says_under_which_epoch_it_was_seen(kafka: PlayedKafka, brokers: 
     assert (end_offsets, end_offsets.leaders) == ({A: 640}, {A: 3})
 
 
+def test_a_log_ends_behind_open_transactions_also_for_who_reads_committed_records(kafka: PlayedKafka) -> None:
+    committed = Brokers(kafka.bootstrap, committed=True)
+    assert (committed.end_offsets([A], 10), committed.log_ends([A], 10)) == ({A: 640}, {A: 640})
+    committed.close()
+
+    asked = [each.request for each in kafka.asked if type(each.request).__name__.startswith("ListOffsets")]
+    assert [each.isolation_level for each in asked] == [1, 0]
+
+
 def test_a_fetch_names_the_epoch_and_is_sent_again_when_a_new_leader_was_elected(kafka: PlayedKafka, brokers: Brokers) -> None:
     assert brokers.end_offsets([A], 10) == {A: 640}
     kafka.logs[0] = kafka.logs[0].elected(1)  # the same broker: nothing but the epoch says so

@@ -35,6 +35,9 @@ class FakeKafka:
         self.silent: set[ShardId] = set()
         self.reigns: dict[ShardId, list[int]] = {}
         """Where each leader's log began, by shard; the leader's epoch is its number."""
+        self.undecided: dict[ShardId, int] = {}
+        """Where the first open transaction of a shard begins: it ends there for those who read committed records only."""
+        self.committed = False
         self.closed = 0
 
     def _answer(self) -> None:
@@ -57,8 +60,13 @@ class FakeKafka:
         return self.offsets(dict.fromkeys(shards - self.silent, EARLIEST), timeout)
 
     def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> EndOffsets:
-        found = self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
+        found = self.log_ends(shards, timeout)
+        if self.committed:
+            found = {shard: min(end, self.undecided.get(shard, end)) for shard, end in found.items()}
         return EndOffsets(found, {shard: len(reigns) - 1 for shard, reigns in self.reigns.items() if shard in found})
+
+    def log_ends(self, shards: frozenset[ShardId], timeout: float) -> dict[ShardId, int]:
+        return self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, int]:
         return {shard: self.reigns[shard][mark.epoch + 1] for shard, mark in marks.items()}
@@ -84,6 +92,7 @@ class Query:
 
     def start(self) -> None:
         """A new process, as after a restart: it knows nothing but the offsets that Spark has."""
+        self.kafka.committed = bool(self.settings.committed)
         self.side = Standalone(self.settings, 2, self.kafka, lambda: self.time)
 
     def next(self, *, once: bool = False, after: float = 1.0) -> dict[str, tuple[int, int]] | None:
@@ -390,6 +399,42 @@ def test_a_shard_that_was_cut_off_goes_on_at_its_end_where_that_is_wanted(patch:
     query.kafka.spans[A] = (0, 6)
     assert query.next() == {A: (4, 6)}
     assert query.next() is None
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_what_was_read_of_an_open_transaction_before_is_no_loss_to_who_reads_committed_records(
+    patch: pytest.MonkeyPatch, fail: str
+) -> None:
+    query = Query(FakeKafka(s0=(0, 10), s1=(0, 10)), patch, failOnDataLoss=fail)
+    query.kafka.undecided = {A: 6}
+    assert query.next() == {A: (0, 10), B: (0, 10)}
+
+    query.settings = settings(failOnDataLoss=fail, **{"kafka.isolation.level": "read_committed"})
+    query.start()
+    query.kafka.spans |= {A: (0, 14), B: (0, 12)}
+    assert [query.next(), query.next(after=60)] == [{B: (10, 12)}, None]
+    query.kafka.undecided = {}
+    assert query.next() == {A: (10, 14)}, "nothing is read twice, and nothing left out"
+
+
+def test_a_shard_that_is_cut_off_is_told_also_where_a_transaction_is_open(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10)), patch, failOnDataLoss="false", **{"kafka.isolation.level": "read_committed"})
+    query.next()
+    query.kafka.spans, query.kafka.undecided = {A: (0, 8)}, {A: 6}
+
+    assert [query.next(), query.next(after=5)] == [None, {}]
+    query.kafka.spans, query.kafka.undecided = {A: (0, 9)}, {}
+    assert query.next() == {A: (8, 9)}, "the records from 6 up to 8 were read before"
+
+
+def test_where_a_log_ends_of_which_the_leader_is_silent_nobody_knows(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10)), patch, **{"kafka.isolation.level": "read_committed"})
+    query.next()
+    query.kafka.undecided = {A: 6}
+    patch.setattr(query.kafka, "log_ends", lambda shards, _: {} if shards == {A} else pytest.fail("all were asked"))
+    patch.setattr(query.kafka, "end_offsets", lambda shards, _: EndOffsets(dict.fromkeys(shards, 6)))
+
+    assert [query.next(), query.next(after=60)] == [None, None]
 
 
 def test_topics_that_are_not_subscribed_any_more_are_kept_and_no_loss(patch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,12 @@ class Brokers(ClusterConnection):
         found: EndOffsets = self.begin(lambda: self._end_offsets(wanted), timeout, wanted)()
         return found
 
+    def log_ends(self, shards: Iterable[ShardId], timeout: float) -> dict[ShardId, Offset]:
+        """The same of logs, behind what open transactions hold back, too."""
+        wanted = tuple(shards)
+        found: EndOffsets = self.begin(lambda: self._log_ends(wanted), timeout, wanted)()
+        return found
+
     def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, Offset]:
         """The first offset at or after each time (milliseconds, EARLIEST or LATEST), of every shard whose leader answered.
 
@@ -269,18 +275,27 @@ class Brokers(ClusterConnection):
                 log.warning("Kafka does not say where %s end, trying on: %s", ", ".join(sorted(silent)[:5]), troubles + more)
         return found
 
+    async def _log_ends(self, shards: Iterable[ShardId]) -> EndOffsets:
+        leaders, troubles = await self.by_leader(shards)
+        found, more = await self._list(leaders, LATEST, committed=False)
+        self.finish_round(troubles + more, bool(found))
+        return found
+
     async def _offsets(self, times: Mapping[ShardId, int]) -> dict[ShardId, Offset]:
         leaders, troubles = await self.by_leader(times)
         found, more = await self._list(leaders, {partition_of(shard): at for shard, at in times.items()})
         self.finish_round(troubles + more, bool(found))
         return found
 
-    async def _list(self, leaders: Leaders, at: int | Mapping[Partition, int]) -> tuple[EndOffsets, list[Any]]:
+    async def _list(
+        self, leaders: Leaders, at: int | Mapping[Partition, int], *, committed: bool | None = None
+    ) -> tuple[EndOffsets, list[Any]]:
         """The first offsets at a time (EARLIEST and LATEST too), and what is wrong with the missing ones.
 
         Raises SourceRefusedError.
         """
-        found = await lookup.offsets(self.send_to, leaders, at, committed=self.committed)
+        decided = self.committed if committed is None else committed
+        found = await lookup.offsets(self.send_to, leaders, at, committed=decided)
         end_offsets = EndOffsets(
             {shard_of(*partition): offset for partition, offset in found.offsets.items()},
             {shard_of(*partition): epoch for partition, epoch in found.epochs.items()},

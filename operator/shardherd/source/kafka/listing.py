@@ -113,6 +113,10 @@ class Listing:
         """The ends of those whose leader answers at once."""
         return self._brokers.end_offsets(shards, timeout) if shards else {}
 
+    def log_ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
+        """As `Brokers.log_ends`."""
+        return self._brokers.log_ends(shards, timeout)
+
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> Mapping[ShardId, Offset]:
         """As `Brokers.cuts`."""
         return self._brokers.cuts(marks, timeout)
