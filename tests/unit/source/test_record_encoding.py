@@ -80,8 +80,23 @@ def test_batches_are_bounded_numbered_on_and_a_larger_record_is_alone() -> None:
     batches = list(encoder.encode(pa.table({"value": pa.array(values)}), 1, 0, NOW))
     more = list(encoder.encode(pa.table({"value": pa.array([b"f"])}), 1, 0, NOW))
 
-    assert [[each.value[:1] for each in read(batch.data)[1]] for batch in batches] == [[b"a", b"b"], [b"c"], [b"d", b"e"]]
-    assert [read(batch.data)[0].base_sequence for batch in (*batches, *more)] == [0, 2, 3, 5]
+    assert [[each.value[:1] for each in read(batch.data)[1]] for batch in batches] == [
+        [b"a", b"b"],
+        [b"c"],
+        [b"d"],
+        [b"e"],
+    ]
+    assert [read(batch.data)[0].base_sequence for batch in (*batches, *more)] == [0, 2, 3, 4, 5]
+
+
+def test_batches_beside_and_after_a_larger_record_are_no_larger_than_others() -> None:
+    encoder = Encoder(Producer(1, 1))
+    small = [bytes([number]) * 300_000 for number in range(20)]
+    beside = list(encoder.encode(pa.table({"value": pa.array([*small, b"x" * (5 * BATCH_BYTES), *small])}), 1, 0, NOW))
+    after = list(encoder.encode(pa.table({"value": pa.array(small)}), 1, 0, NOW))
+
+    assert [batch.records for batch in beside] == [3, 3, 3, 3, 3, 3, 2, 1, 3, 3, 3, 3, 3, 3, 2]
+    assert [batch.records for batch in after] == [3, 3, 3, 3, 3, 3, 2]
 
 
 def test_headers_times_and_partitions_of_the_rows_are_kept() -> None:

@@ -130,15 +130,19 @@ class Encoder:
             self._out = np.empty(needed, np.uint8)
         said = np.zeros(3, np.int64)
         assert bounds[-1] == count
+
+        def write(first: int, end: int, out: Bytes) -> int:
+            # fmt: off
+            return compiled_writing.write(
+                order, first, end, times, key_at, keys, key_there, value_at, values, value_there, header_at, headers, out, said,
+            )
+            # fmt: on
+
         for partition in range(partitions):
             first, end = int(bounds[partition]), int(bounds[partition + 1])
             while first < end:
-                # fmt: off
-                written = compiled_writing.write(
-                    order, first, end, times, key_at, keys, key_there, value_at, values, value_there, header_at, headers,
-                    self._out, said,
-                )
-                # fmt: on
+                # What a larger record has room for, brokers need not take of others, which may compress less.
+                written = write(first, end, self._out[:BATCH_BYTES]) or write(first, first + 1, self._out)
                 assert written, "there is room for the largest record"
                 used, first_time, last_time = (int(each) for each in said)
                 yield self._batch(partition, self._out[:used], written, first_time, last_time)
