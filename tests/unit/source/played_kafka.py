@@ -95,6 +95,8 @@ class PlayedKafka:
     """Most records of one partition in an answer."""
     broken: set[int] = field(default_factory=set)
     """Brokers that close every connection at its first Fetch."""
+    deleted: bool = False
+    """The topic is not there any more."""
 
     def __post_init__(self) -> None:
         self._batch = batch_of([Record(at, value=b"x" * self.record_bytes) for at in range(self.records)])
@@ -212,6 +214,10 @@ class PlayedKafka:
             for number, log in self.logs.items()
         ]
         topic = _MetaTopic(error_code=0, name=TOPIC, topic_id=self.topic_id, is_internal=False, partitions=partitions)
+        if self.deleted:
+            topic = _MetaTopic(
+                error_code=UNKNOWN_TOPIC, name=TOPIC, topic_id=uuid.UUID(int=0), is_internal=False, partitions=[]
+            )
         return _Meta(throttle_time_ms=0, brokers=brokers, cluster_id="played", controller_id=1, topics=[topic])
 
     def _fetch(self, node: int, request: Any) -> Any:
@@ -250,6 +256,8 @@ class PlayedKafka:
         )
 
     def _refused(self, node: int, log: Log, epoch: int) -> int:
+        if self.deleted:
+            return UNKNOWN_TOPIC
         if node != log.leader and node not in log.followers:
             return NOT_LEADER
         if epoch >= 0 and epoch != log.epoch:

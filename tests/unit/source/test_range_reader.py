@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import SHARD_FETCH_BYTES
+from shardherd.source.kafka.brokers import SHARD_FETCH_BYTES, Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.fetch_memory import FetchMemory
 from shardherd.source.kafka.fetching import Fetched
@@ -22,6 +22,7 @@ from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.spark.reader import warm_up
 from tests.unit.source.kafka_bytes import Record, batch_of, control_batch, empty_batch
+from tests.unit.source.played_kafka import Log, PlayedKafka
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
 MIB = 1024 * 1024
@@ -255,3 +256,42 @@ def test_a_shard_is_named_topic_and_partition() -> None:
     assert partition_of(ShardId("a.b-c/12")) == ("a.b-c", 12)
     with pytest.raises(ValueError, match="'clicks' is not of the form topic/partition"):
         partition_of(ShardId("clicks"))
+
+
+def test_a_topic_that_was_deleted_is_an_error_in_the_end_or_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(range_reader, "STALL_TIMEOUT", 0.3)
+    monkeypatch.setattr(range_reader, "RETRY_DELAY", 0.01)
+    with PlayedKafka({0: Log(1, 640), 1: Log(1, 640)}, records=64, record_limit=64) as kafka:
+        brokers = Brokers(kafka.bootstrap)
+
+        def rest(*, fail: bool) -> int:
+            kafka.deleted = False
+            ranges = [ShardRange(A, 0, 640), ShardRange(B, 0, 640)]
+            batches = read_ranges(brokers, ranges, ("offset",), fail_on_data_loss=fail)
+            rows = next(batches).num_rows
+            kafka.deleted = True
+            return rows + sum(batch.num_rows for batch in batches)
+
+        with pytest.raises(BrokersUnavailableError, match=r"topic 'clicks' of shard clicks/. does not exist"):
+            rest(fail=True)
+        assert 0 < rest(fail=False) < 1280
+        brokers.close()
+    said = [text for text in caplog.messages if "are lost" in text]
+    assert [text.partition(":")[0] for text in said] == ["shard clicks/0", "shard clicks/1"]
+    assert all(
+        text.endswith("are lost; topic 'clicks' was deleted; going on without them, as failOnDataLoss is false")
+        for text in said
+    )
+
+
+def test_a_topic_is_not_left_out_while_nobody_says_that_it_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_reader, "STALL_TIMEOUT", 0.3)
+    monkeypatch.setattr(range_reader, "REQUEST_TIMEOUT", 0.5)
+    with PlayedKafka({0: Log(1, 640)}, records=64) as kafka:
+        brokers = Brokers(kafka.bootstrap)
+    with pytest.raises(BrokersUnavailableError) as raised:
+        list(read_ranges(brokers, [ShardRange(A, 0, 640)], ("offset",), fail_on_data_loss=False))
+    brokers.close()
+    assert type(raised.value) is BrokersUnavailableError

@@ -57,6 +57,22 @@ class BrokersUnavailableError(Exception):
     """Kafka could not be reached, did not answer in time or refused our credentials. Names the brokers and the cause."""
 
 
+class TopicGoneError(BrokersUnavailableError):
+    """The brokers have no such topic, as they have just said themselves. Names it."""
+
+    def __init__(self, said: str, topic: str) -> None:
+        super().__init__(said)
+        self.topic = topic
+
+
+class _NoTopicError(kafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]  # kafka-python has no types
+    """A topic that is in no metadata, which were just looked up."""
+
+    def __init__(self, topic: str, shard: ShardId) -> None:
+        super().__init__(f"topic {topic!r} of shard {shard} does not exist")
+        self.topic = topic
+
+
 class SourceRefusedError(Exception):
     """Kafka refuses us a shard for good, for example for lack of rights. Names the shard and Kafka's reason."""
 
@@ -140,9 +156,10 @@ class ClusterConnection:
         error = future.exception
         if isinstance(error, TRANSIENT):
             self._found &= isinstance(error, kafka_errors.BrokerResponseError)
-            raise BrokersUnavailableError(
-                f"Kafka at {self.bootstrap_servers}: {error_text(error)}{self._why(error)}"
-            ) from error
+            said = f"Kafka at {self.bootstrap_servers}: {error_text(error)}{self._why(error)}"
+            if isinstance(error, _NoTopicError):
+                raise TopicGoneError(said, error.topic) from error
+            raise BrokersUnavailableError(said) from error
         if isinstance(error, kafka_errors.KafkaError):
             raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {error_text(error)}") from error
         if error is not None:
@@ -175,10 +192,12 @@ class ClusterConnection:
         cluster.set_topics(sorted(self._topics))
         await self._connect()
         led = {each: _leader(cluster, each) for each in partitions}
+        looked = False
         if None in led.values():
             # Should that fail too, the shards that have a leader are still read.
             with contextlib.suppress(*TRANSIENT):
                 await cluster.refresh_metadata()
+                looked = True
             led = {each: _leader(cluster, each) for each in partitions}
         leaders: Leaders = {}
         troubles: list[Any] = []
@@ -192,7 +211,8 @@ class ClusterConnection:
                     f"shard {shard}: Kafka does not show its topic to this client: allow it READ on topic {topic!r}"
                 )
             if cluster.partitions_for_topic(topic) is None:
-                troubles.append(kafka_errors.UnknownTopicOrPartitionError(f"topic {topic!r} of shard {shard} does not exist"))
+                unknown = f"topic {topic!r} of shard {shard} is not known"
+                troubles.append(_NoTopicError(topic, shard) if looked else kafka_errors.UnknownTopicOrPartitionError(unknown))
             else:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles

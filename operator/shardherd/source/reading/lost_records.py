@@ -67,6 +67,13 @@ class Losses:
             shard, asked, stop, f"it ends at {part.end} now: an unclean election cut it off, or it is a new topic"
         )
 
+    def without(self, topic: str, left: Mapping[ShardId, Offset]) -> tuple[ShardId, ...]:
+        """What of `left` is of this topic, which does not exist any more, and is to be left out; nothing if it is an error."""
+        gone = () if self._fail else tuple(shard for shard in left if shard.rpartition("/")[0] == topic)
+        for shard in gone:
+            self._lost(shard, left[shard], self._stops[shard], f"topic {topic!r} was deleted")
+        return gone
+
     def _rewritten(self, part: Fetched, diverged: Diverged, stop: Offset, now: float) -> None:
         """The log was cut off, and may have grown since. What it has now is read, as it is what there is."""
         shard, asked = part.shard, part.asked

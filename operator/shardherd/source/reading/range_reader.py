@@ -15,7 +15,7 @@ from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import record_batches
 from shardherd.source.kafka.brokers import Brokers
-from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, TopicGoneError
 from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, FetchMemory
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import LogChecks, Mark
@@ -64,7 +64,8 @@ def read_ranges(
 
     A range may end in offsets that hold no record (compacted, aborted, or a transaction's marker): it is complete when its end
     was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
-    more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
+    more are a RangeLostError, or a warning without `fail_on_data_loss`, as is then a topic that is not there for STALL_TIMEOUT.
+    Raises CorruptRecordsError, SourceRefusedError, and
     BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard, and so does what
     `decode` raises. `fetch_bytes` bounds the memory of Kafka's answers.
     `marks` are what must hold of the logs; a log of which one does not hold has lost records.
@@ -123,6 +124,11 @@ def read_ranges(
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall
             progress_at = boot_time()
         elif left and boot_time() - progress_at > STALL_TIMEOUT:
+            if isinstance(trouble, TopicGoneError) and (gone := losses.without(trouble.topic, left)):
+                for each in gone:
+                    del left[each]
+                answer = fetch()  # in place of the one that asks for them
+                continue
             shard, position = next(iter(left.items()))
             raise BrokersUnavailableError(
                 f"shard {shard}: no record from offset {position} on for {STALL_TIMEOUT:g} s, wanted up to {stops[shard]}"
