@@ -44,6 +44,10 @@ class Offsets:
     leaders: Mapping[ShardId, int] = field(default_factory=dict)
     accepted: bool = False
 
+    def topic_id(self, shard: ShardId) -> str:
+        """The id of this shard's topic, empty if it is not known."""
+        return (self.topics or {}).get(split(shard)[0], "")
+
     def as_dict(self) -> dict[str, Any]:
         """For Spark, with every key in sorted order."""
         shards = {shard: [each.start, each.stop, each.epoch] for shard, each in sorted(self.shards.items())}

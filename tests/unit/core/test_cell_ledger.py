@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from shardherd.core.consumer.cells import Begin, CellLedger, CellStart, Pauses, lost
+from collections.abc import Mapping
+
+from msgspec import UNSET
+
+from shardherd.core.consumer.cells import Begin, CellLedger, CellStart, Pauses, Positions, lost
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
@@ -26,10 +30,20 @@ class Story:
         self.ledger = CellLedger()
         self.revision = 0
 
-    def confirm(self, *shards: tuple[ShardId, int, int, int], generation: int = 0, paused: bool = False) -> None:
+    def confirm(
+        self,
+        *shards: tuple[ShardId, int, int, int],
+        generation: int = 0,
+        paused: bool = False,
+        topic_ids: Mapping[ShardId, str] | None = None,
+    ) -> None:
         """Shards as (name, epoch, position, start)."""
         self.revision += 1
-        confirmed = tuple(ConfirmedShard(name, epoch, epoch, at, start=start) for name, epoch, at, start in shards)
+        ids = topic_ids or {}
+        confirmed = tuple(
+            ConfirmedShard(name, epoch, epoch, at, start=start, source_id=ids.get(name, UNSET))
+            for name, epoch, at, start in shards
+        )
         self.ledger.confirm(HeartbeatReply(self.revision, confirmed, cells=2, state_generation=generation, paused=paused))
 
     def made_durable(self) -> None:
@@ -196,6 +210,29 @@ def test_state_is_lost_where_the_log_does_not_reach_what_has_been_read() -> None
     assert lost({A0: 8}, {A0: Begin(9, 0)}) == (
         "Spark's log ends at 8 of clicks/0, which has been read up to 9: it is an older copy"
     )
+
+
+def test_what_the_log_has_of_a_topic_that_was_there_before_is_neither_finished_nor_an_older_copy() -> None:
+    story = Story()
+    story.confirm((A0, 1, 0, 0), (B0, 2, 0, 0), topic_ids={A0: "id-1", B0: "id-9"})
+    (start,) = story.ledger.to_start()
+    assert start.shards == {A0: Begin(0, 0, "id-1"), B0: Begin(0, 0, "id-9")}
+    of_before = Positions({A0: 40, B0: 30}, {A0: "id-1", B0: "id-8"})
+    assert lost(of_before, start.shards) == ""
+    assert (
+        lost(of_before, {B0: Begin(20, 0, "id-9")})
+        == "Spark's log does not have it, and views/0 has been read up to 20, from 0 on"
+    )
+    assert lost(of_before, {B0: Begin(20, 0)}) == "", "of one without an id nobody knows"
+
+    story.ledger.began(0)
+    story.ledger.known(0, of_before)
+    assert story.ledger.uncommitted() == (ShardCheckpoint(A0, 1, 40),)
+    assert (story.ledger.begin_of(0, A0), story.ledger.begin_of(0, B0)) == (0, 0)
+    story.ledger.hand_out(0, 1, {B0: ReadRange(0, 20, 2)})
+    assert (story.ledger.finished(0, of_before), story.ledger.untold(0)) == ({}, True)
+    story.ledger.ended(0, of_before)
+    assert story.ledger.uncommitted() == (ShardCheckpoint(A0, 1, 40),)
 
 
 def test_an_operator_that_does_not_say_where_the_state_began_is_not_believed_that_there_is_none() -> None:

@@ -23,6 +23,25 @@ LONGEST_PAUSE = 60.0
 """Seconds after which a query that has failed is started again: twice as many each time, and never more than this."""
 
 
+class Positions(dict[ShardId, Offset]):
+    """Positions in Spark's log, and the ids that the topics of their shards had then, as far as they are known."""
+
+    def __init__(
+        self, positions: Mapping[ShardId, Offset] | None = None, topic_ids: Mapping[ShardId, str] | None = None
+    ) -> None:
+        super().__init__(positions or {})
+        self.topic_ids: dict[ShardId, str] = dict(topic_ids or {})
+
+    def of_another(self, shard: ShardId, topic_id: str) -> bool:
+        """Whether the position is of another topic than this one, which has the same name."""
+        return another_topic(self.topic_ids.get(shard, ""), topic_id)
+
+
+def another_topic(one: str, other: str) -> bool:
+    """Whether these are the ids of two topics. Of one that has none nobody knows."""
+    return bool(one and other) and one != other
+
+
 @dataclass(slots=True)
 class Grant:
     """One shard that we hold. `start` is where the state of its cell began, `done` the end of what Spark has finished."""
@@ -36,10 +55,14 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Where a shard of a cell stands: the coordinator's position, and where the state of its cell began."""
+    """Where a shard of a cell stands: the coordinator's position, and where the state of its cell began.
+
+    `topic_id` is empty where the source has none.
+    """
 
     position: Offset
     start: Offset
+    topic_id: str = ""
 
 
 @dataclass(slots=True)
@@ -75,6 +98,8 @@ def lost(planned: Mapping[ShardId, Offset] | None, shards: Mapping[ShardId, Begi
     """
     for shard, each in sorted(shards.items()):
         at = None if planned is None else planned.get(shard)
+        if isinstance(planned, Positions) and planned.of_another(shard, each.topic_id):
+            at = None  # of the topic before, which says nothing of this one
         if at is None:
             if each.position > each.start:
                 log = "there is no log of Spark's" if planned is None else "Spark's log does not have it"
@@ -156,7 +181,7 @@ class CellLedger(Ledger[Grant]):
     def begins(self, cell: int) -> dict[ShardId, Begin]:
         """The shards of a cell that may be read, and where each stands."""
         return {
-            shard: Begin(grant.durable, grant.start)
+            shard: Begin(grant.durable, grant.start, self.source_ids.get(shard, ""))
             for shard, grant in sorted(self._grants.items())
             if not grant.revoked and self._cell(shard) == cell
         }
@@ -172,8 +197,9 @@ class CellLedger(Ledger[Grant]):
     def known(self, cell: int, committed: Mapping[ShardId, Offset]) -> None:
         """Spark's log says that so much of this cell was finished before its query is started now."""
         if cell in self._running:
-            self._running[cell].logged = frozenset(committed)
-            self.finished(cell, committed)
+            ours = self._of_our_topics(committed)
+            self._running[cell].logged = frozenset(ours)
+            self.finished(cell, ours)
 
     @property
     def running(self) -> tuple[int, ...]:
@@ -214,7 +240,7 @@ class CellLedger(Ledger[Grant]):
 
     def finished(self, cell: int, committed: Mapping[ShardId, Offset]) -> Mapping[ShardId, ReadRange]:
         """Spark has finished a micro-batch of the cell: up to here. Returns what was being read and is not any more."""
-        running = self._running.get(cell)
+        running, committed = self._running.get(cell), self._of_our_topics(committed)
         if running is None:
             return {}
         ended: dict[ShardId, ReadRange] = {}
@@ -235,7 +261,7 @@ class CellLedger(Ledger[Grant]):
         running = self._running.pop(cell, None)
         if running is None:
             return self.generation
-        self._mirror(running, committed)
+        self._mirror(running, self._of_our_topics(committed))
         self.progress += 1
         return running.generation
 
@@ -247,6 +273,13 @@ class CellLedger(Ledger[Grant]):
         running = self._running.get(cell)
         if running is None or running.generation == self.generation:
             self._lost.add(cell)
+
+    def _of_our_topics(self, committed: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+        """Without what is of a topic that was there before one that we hold shards of, under the same name."""
+        if not isinstance(committed, Positions):
+            return committed
+        ids = self.source_ids
+        return {shard: at for shard, at in committed.items() if not committed.of_another(shard, ids.get(shard, ""))}
 
     def _mirror(self, running: Running, committed: Mapping[ShardId, Offset]) -> None:
         for shard, at in committed.items():

@@ -18,7 +18,7 @@ from shardherd.clock import boot_time
 from shardherd.consumer.notices import Assigned, Changed, Notice, Released
 from shardherd.consumer.ports import Coordinator, Readiness
 from shardherd.consumer.session import Session
-from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses
+from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses, another_topic
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.naming import split
@@ -342,7 +342,8 @@ class CellAgent(ConsumerRun[CellLedger]):
         """Where this reader goes on: where Spark's log ends, or where the state begins of a shard that is not in it yet."""
         found: dict[ShardId, Offset] = {}
         for shard in self._readable(reader):
-            if (logged := start.shards.get(shard)) is not None:
+            logged = start.shards.get(shard)
+            if logged is not None and not another_topic(start.topic_id(shard), self.ledger.source_ids.get(shard, "")):
                 found[shard] = logged.stop
             elif (begin := self.ledger.begin_of(reader.cell, shard)) is not None:
                 found[shard] = begin
@@ -372,16 +373,22 @@ class CellAgent(ConsumerRun[CellLedger]):
         counts = limits.share(available, sizes, reader.sizing.bound if paced else None)
         epochs = self.ledger.readable(reader.cell)
         ranges = {shard: ReadRange(at, at + counts.get(shard, 0), epochs[shard]) for shard, at in positions.items()}
+        now = topics_of(ranges, self.ledger.source_ids) or {}
         # A shard that is not held for a while stays in Spark's log: it knows alone how far its state has got.
-        kept = {shard: ReadRange(each.stop, each.stop, each.epoch) for shard, each in start.shards.items()}
+        kept = {
+            shard: ReadRange(each.stop, each.stop, each.epoch)
+            for shard, each in start.shards.items()
+            if not another_topic(start.topic_id(shard), now.get(split(shard)[0], ""))
+        }
         named = {**kept, **ranges}
         self.batch_at = reader.records_at = self._now()
         self._writing = False
         reader.sizing.begin(sum(counts.values()), self._now())
         self._observer.began({shard: each for shard, each in ranges.items() if each.start < each.stop}, reader.asked_at)
         self._hand_out(reader, ranges)
-        topics = topics_of(ranges, self.ledger.source_ids)
-        return Offsets(self.settings.group_uid, start.warm, named, topics, leaders=leaders_of(start, named, ends))
+        # With the ids of those that are kept: if they are of another topic when they come back, their positions mean nothing.
+        topics = {**(topics_of(kept, {shard: start.topic_id(shard) for shard in kept}) or {}), **now}
+        return Offsets(self.settings.group_uid, start.warm, named, topics or None, leaders=leaders_of(start, named, ends))
 
     def _hand_out(
         self, reader: CellReader, ranges: Mapping[ShardId, ReadRange], topic_ids: Mapping[ShardId, str] | None = None

@@ -8,9 +8,10 @@ knows of is what any of them has read: only if that is less than was said to be 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from shardherd.core.consumer.cells import Positions
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.offsets import Offsets, OffsetsError, parse
 
@@ -44,25 +45,27 @@ def offsets_in(text: str, group: str) -> list[Offsets]:
     return found
 
 
-def positions(found: Iterable[Offsets]) -> dict[ShardId, Offset]:
+def positions(found: Iterable[Offsets]) -> Positions:
     """Up to where all of them have read each shard."""
-    together: dict[ShardId, Offset] = {}
-    for offsets in found:
-        for shard, each in offsets.shards.items():
-            together[shard] = min(each.stop, together.get(shard, each.stop))
-    return together
+    return _together(found, min)
 
 
-def furthest(found: Iterable[Offsets]) -> dict[ShardId, Offset]:
+def furthest(found: Iterable[Offsets]) -> Positions:
     """Up to where any of them has read each shard."""
-    together: dict[ShardId, Offset] = {}
+    return _together(found, max)
+
+
+def _together(found: Iterable[Offsets], choose: Callable[[Offset, Offset], Offset]) -> Positions:
+    together = Positions()
     for offsets in found:
         for shard, each in offsets.shards.items():
-            together[shard] = max(each.stop, together.get(shard, each.stop))
+            together[shard] = choose(each.stop, together.get(shard, each.stop))
+            if topic_id := offsets.topic_id(shard):
+                together.topic_ids[shard] = topic_id
     return together
 
 
-def committed_by(texts: Iterable[str], group: str) -> dict[ShardId, Offset]:
+def committed_by(texts: Iterable[str], group: str) -> Positions:
     """The same of the end offsets in a progress event; those of other sources are passed over."""
     found = []
     for text in texts:

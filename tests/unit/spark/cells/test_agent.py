@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.gauges import Gauge, GaugeKind
 from shardherd.core.model.nouns import FailingCell, Heartbeat, HeartbeatReply, Phase, ShardId
 from shardherd.spark.cells.agent import CellAgent, _shown
+from shardherd.spark.cells.logged import committed_by
 from shardherd.spark.cells.readers import CellReader, NoCellError
 from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
@@ -26,7 +28,7 @@ from shardherd.spark.offsets import Offsets
 from shardherd.spark.running_batch import Running, ranges_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, simulate
 
-A0, A1, A2, B0 = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2"), ShardId("views/0")
+A0, A1, A2, B0, B2 = (ShardId(name) for name in ("clicks/0", "clicks/1", "clicks/2", "views/0", "views/2"))
 NOTHING = Offsets(GROUP)
 
 
@@ -182,7 +184,7 @@ def test_what_was_logged_and_not_finished_is_read_again_whoever_planned_it() -> 
 def test_a_micro_batch_is_of_the_topic_that_it_was_planned_for_also_when_it_is_read_again() -> None:
     async def body(scene: Scene) -> None:
         scene.coordinator.source_ids = {A0: "id-2", B0: "id-9"}
-        await scene.holding((A0, 9, 10), (B0, 9, 0))
+        await scene.holding((A0, 9, 0), (B0, 9, 0))
         reader = await scene.query(0)
         logged = Offsets(GROUP, 0, {A0: ReadRange(10, 40, 2)}, {"clicks": "id-1"})
         scene.agent.replay(reader, logged)
@@ -194,6 +196,41 @@ def test_a_micro_batch_is_of_the_topic_that_it_was_planned_for_also_when_it_is_r
         assert again.topic_ids == {A0: "id-1"}
         assert end.topics == {"clicks": "id-2", "views": "id-9"}
         assert batch.topic_ids == {A0: "id-2", B0: "id-9"}
+
+    story(body)
+
+
+def test_a_topic_that_comes_again_as_another_one_is_read_from_where_it_begins() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.source_ids = {A0: "id-1"}
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        left = {A0: ReadRange(0, 40, 1), B0: ReadRange(0, 30, 1), B2: ReadRange(0, 30, 1)}
+        kept = await scene.agent.latest(reader, Offsets(GROUP, 0, left, {"clicks": "id-1", "views": "id-8"}), 10)
+        assert spans(kept) == {A0: (40, 50, 1), B0: (30, 30, 1), B2: (30, 30, 1)}
+        assert kept.topics == {"clicks": "id-1", "views": "id-8"}
+
+        scene.coordinator.source_ids[B0] = "id-9"
+        scene.coordinator.assign((A0, 1, 0), (B0, 5, 0))
+        await scene.until(lambda: B0 in scene.agent.ledger.readable(0))
+        scene.agent.committed(0, committed_by([json.dumps(kept.as_dict())], GROUP))
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A0, 1, 50)])
+        end = await scene.agent.latest(reader, kept, None)
+        assert spans(end) == {A0: (50, 100, 1), B0: (0, 50, 5)}, "what is left of the topic before is no place in this one"
+        assert end.topics == {"clicks": "id-1", "views": "id-9"}
+        scene.agent.committed(0, committed_by([json.dumps(end.as_dict())], GROUP))
+        await scene.until(lambda: scene.coordinator.checkpoints[1:] == [(A0, 1, 100), (B0, 5, 50)])
+
+    story(body)
+
+
+def test_a_topic_that_comes_again_as_the_same_one_goes_on_where_its_state_stands() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.source_ids = {A0: "id-1", B0: "id-8"}
+        await scene.holding((A0, 1, 0), (B0, 5, 0))
+        reader = await scene.query(0)
+        logged = Offsets(GROUP, 0, {A0: ReadRange(0, 40, 1), B0: ReadRange(0, 30, 1)}, {"clicks": "id-1", "views": "id-8"})
+        assert spans(await scene.agent.latest(reader, logged, None)) == {A0: (40, 100, 1), B0: (30, 50, 5)}
 
     story(body)
 
