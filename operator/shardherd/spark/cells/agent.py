@@ -322,6 +322,14 @@ class CellAgent(ConsumerRun[CellLedger]):
         known, wanted = self._end_offsets.known(), self._readable(reader)
         reader.bounds = EndOffsets({shard: known[shard] for shard in wanted if shard in known}, epochs_in(known))
 
+    def unread(self, reader: CellReader, start: Offsets) -> bool:
+        """Whether a query with Trigger.AvailableNow must not end yet, although there was nothing to hand out just now."""
+        held_up = self.ledger.paused or self.session.too_silent
+        if reader.bounds is None or not held_up or self._to_stop(reader.cell):
+            return False
+        places = ((self._place(reader, start, shard), end) for shard, end in reader.bounds.items())
+        return any(place is not None and place < end for place, end in places)
+
     def batch(self, cell: int) -> HandedBatch | None:
         """What the query of this cell reads now, over all of its readers."""
         return self._batches.get(cell)
@@ -342,15 +350,18 @@ class CellAgent(ConsumerRun[CellLedger]):
         """Where this reader goes on: where Spark's log ends, or where the state begins of a shard that is not in it yet."""
         found: dict[ShardId, Offset] = {}
         for shard in self._readable(reader):
-            logged = start.shards.get(shard)
-            if logged is not None and not another_topic(start.topic_id(shard), self.ledger.source_ids.get(shard, "")):
-                found[shard] = logged.stop
-            elif (begin := self.ledger.begin_of(reader.cell, shard)) is not None:
-                found[shard] = begin
-            else:
+            if (place := self._place(reader, start, shard)) is None:
                 self.lose(reader.cell, f"Spark's log does not have {shard}, which has been read", "that of its query")
                 return {}
+            found[shard] = place
         return found
+
+    def _place(self, reader: CellReader, start: Offsets, shard: ShardId) -> Offset | None:
+        """Where this reader goes on in a shard of its cell; None if its state is lost."""
+        logged = start.shards.get(shard)
+        if logged is not None and not another_topic(start.topic_id(shard), self.ledger.source_ids.get(shard, "")):
+            return logged.stop
+        return self.ledger.begin_of(reader.cell, shard)
 
     async def _sizes(self, reader: CellReader, start: Offsets) -> Mapping[ShardId, float]:
         """How many bytes the next records have, if the user bounds them."""

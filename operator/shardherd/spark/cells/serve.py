@@ -60,7 +60,8 @@ class CellServer(SocketServer[CellAgent]):
             case "latest":
                 start = parse(question["start"], group)
                 end = await agent.latest(reader, start, question["limit"])
-                return self._latest(start, end, agent.known_end_offsets(reader))
+                unread = end is start and agent.unread(reader, start)
+                return {**self._latest(start, end, agent.known_end_offsets(reader)), "unread": unread}
             case "replay":
                 return {"ours": list(agent.replay(reader, parse(question["end"], group))), "ordered": agent.settings.ordered}
             case "prepare":

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -21,6 +22,7 @@ from shardherd.core.model.nouns import FailingCell, Heartbeat, HeartbeatReply, P
 from shardherd.spark.cells.agent import CellAgent, _shown
 from shardherd.spark.cells.logged import committed_by
 from shardherd.spark.cells.readers import CellReader, NoCellError
+from shardherd.spark.cells.serve import CellServer
 from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
 from shardherd.spark.metrics import AgentMetrics, serve_http
@@ -422,6 +424,36 @@ def test_a_paused_group_has_not_been_read_with_available_now() -> None:
         await scene.holding((A0, 1, 0))
         orders = await scene.agent.orders(0.1)
         assert (orders.start, orders.finished) == ((), False)
+
+    story(body)
+
+
+def test_a_group_that_is_paused_meanwhile_has_not_been_read_with_available_now() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.starts = {A2: 100}
+        await scene.holding((A0, 1, 0), (A2, 2, 100))
+        reader = await scene.query(0)
+        server = CellServer(scene.agent, Path("agent.sock"), {}, read_committed=lambda _: None)
+        await server._do(reader, {"op": "prepare"})
+        end = await scene.agent.latest(reader, NOTHING, 10)
+        scene.coordinator.paused = True
+        scene.agent.session.heartbeat_now()
+        await scene.until(lambda: scene.agent.ledger.paused)
+
+        async def asked(start: Offsets, limit: int | None = None) -> tuple[Any, bool]:
+            answer = await server._do(reader, {"op": "latest", "start": start.as_dict(), "limit": limit})
+            return answer["end"], answer["unread"]
+
+        assert await asked(end) == (None, True), "it is asked again, and does not end"
+        assert await asked(Offsets(GROUP, 0, {A0: ReadRange(0, 100, 1)})) == (None, False), "it has read all there was"
+        scene.coordinator.paused = False
+        await scene.until(lambda: not scene.agent.ledger.paused)
+        last = await scene.agent.latest(reader, end, None)
+        assert spans(last) == {A0: (10, 100, 1), A2: (100, 100, 2)}
+        assert await asked(last) == (None, False)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.agent.ledger.to_stop() == (0,))
+        assert await asked(end) == (None, False), "others read it"
 
     story(body)
 
