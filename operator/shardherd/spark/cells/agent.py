@@ -229,6 +229,7 @@ class CellAgent(ConsumerRun[CellLedger]):
 
     def ended(self, cell: int, committed: Mapping[ShardId, Offset], failure: str = "", *, finished: bool = False) -> None:
         """The query of this cell has ended, with what Spark has logged of it: it was stopped, has failed, or has `finished`."""
+        finished = finished and not self._to_stop(cell)  # else it had no answer any more, which may have ended it
         generation = self.ledger.ended(cell, committed)
         self._batches.pop(cell, None)
         self._readers = {number: reader for number, reader in self._readers.items() if reader.cell != cell}

@@ -364,6 +364,26 @@ def test_what_there_was_is_read_once_with_available_now() -> None:
     story(body)
 
 
+def test_a_query_that_ended_because_it_was_to_be_stopped_has_not_read_what_there_was() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.holding((A0, 1, 0))
+        reader = await scene.query(0)
+        await scene.agent.prepare_available_now(reader)
+        end = await scene.agent.latest(reader, NOTHING, 10)
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.agent.ledger.to_stop() == (0,))
+        assert await scene.agent.latest(reader, end, 10) is end, "which ends it before it is stopped"
+        scene.agent.ended(0, {A0: 10}, finished=True)
+        await scene.until(lambda: scene.coordinator.named == [])
+
+        scene.coordinator.assign((A0, 2, 10))
+        await scene.until(lambda: A0 in scene.agent.ledger.shards)
+        orders = await scene.agent.orders(0.1)
+        assert ([each.cell for each in orders.start], orders.finished) == ([0], False)
+
+    story(body)
+
+
 def test_an_order_that_is_not_up_to_date_starts_nothing() -> None:
     async def body(scene: Scene) -> None:
         await scene.holding((A0, 1, 0))
