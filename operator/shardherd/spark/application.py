@@ -34,7 +34,7 @@ from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.progress import ProgressListener
 from shardherd.spark.running_batch import BatchRanges, RangesError, Running, of_cell, ranges_of
 from shardherd.spark.runtime import AgentRuntime
-from shardherd.spark.source import ShardherdSource
+from shardherd.spark.source import ShardherdSource, make_known
 from shardherd.spark.workers import with_workers
 
 DRIVER_PORT = 7078
@@ -99,7 +99,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None, gauge: OwnGau
         builder = builder.config(key, value)
     with _launching(pod, settings):
         spark = builder.getOrCreate()
-    spark.dataSource.register(ShardherdSource)
+    make_known(spark, ShardherdSource)
     spark.streams.addListener(ProgressListener(runtime.finished))
     runtime.attach(spark)
     atexit.register(runtime.leave)

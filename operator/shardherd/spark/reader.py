@@ -26,6 +26,7 @@ from shardherd.source.reading.typed_values import typed
 from shardherd.source.values.decoded_values import Decoder
 from shardherd.source.values.value_format import ValueFormat
 from shardherd.spark.decode_stats import mine
+from shardherd.spark.source import TIME_ZONE
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +85,10 @@ def _decoder(values: ValueFormat, time_zone: str) -> Decoder | None:
 def session_time_zone() -> str:
     """The time zone of the Spark session that runs this task: Spark hands its settings on, but not its defaults.
 
-    The default is the zone of the machine, as Java finds it.
+    `source.make_known` makes a setting of the default. Without it, it is the zone of the machine, as Java finds it.
     """
     context = TaskContext.get()
-    zone = None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
+    zone = None if context is None else context.getLocalProperty(TIME_ZONE)
     if zone:
         return zone
     if zone := os.environ.get("TZ", "").removeprefix(":"):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from shardherd.spark.decode_stats import Counts, CountsParam
 from shardherd.spark.kinesis.options import STREAM_OPTION
-from shardherd.spark.source import ShardherdSource
+from shardherd.spark.source import ShardherdSource, make_known
 from shardherd.spark.warming import start_workers
 
 _counters: dict[str, Accumulator[Counts]] = {}
@@ -40,7 +40,7 @@ def register_source(spark: SparkSession, *, warm_up: bool, given: Mapping[str, s
         def __init__(self, options: Mapping[str, str]) -> None:
             super().__init__(_with(dict(given or {}), options))
 
-    spark.dataSource.register(Registered)
+    make_known(spark, Registered)
     if warm_up and at_once is not None and not again:
         start_workers(spark, at_once)
 

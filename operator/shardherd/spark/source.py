@@ -21,6 +21,10 @@ from shardherd.spark.schema import Wanted, choose, columns
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
+    from pyspark.sql import SparkSession
+
+TIME_ZONE = "spark.sql.session.timeZone"
+"""Spark's setting of a session's time zone."""
 
 
 class ShardherdSource(DataSource):
@@ -66,6 +70,15 @@ class ShardherdSource(DataSource):
             return readers.KinesisBatchReader(self.options, schema, self.slots, self.counted)
         settings = read_options(self.options, batch=True)
         return ShardherdBatchReader(settings, _chosen(schema, settings), self.slots, self.counted)
+
+
+def make_known(spark: SparkSession, source: type[ShardherdSource]) -> None:
+    """Make the source known to a session, and to its tasks which time zone that has.
+
+    Spark hands them settings, but no defaults: the one of the driver's JVM need not be that of the machines where they run.
+    """
+    spark.conf.set(TIME_ZONE, str(spark.conf.get(TIME_ZONE)))
+    spark.dataSource.register(source)
 
 
 def _chosen(schema: StructType, settings: Settings) -> Wanted:

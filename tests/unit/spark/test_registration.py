@@ -16,6 +16,19 @@ from shardherd.spark.source import ShardherdSource
 from shardherd.spark.warming import start_workers
 
 
+class RuntimeConf:
+    """A session's settings, and the defaults of its JVM."""
+
+    def __init__(self) -> None:
+        self.set_to: dict[str, str] = {}
+
+    def get(self, key: str) -> str:
+        return {"spark.sql.session.timeZone": "Asia/Tokyo", **self.set_to}[key]
+
+    def set(self, key: str, value: str) -> None:
+        self.set_to[key] = value
+
+
 class Session:
     """Has a context, its configuration and a registry of sources: all in one."""
 
@@ -23,12 +36,13 @@ class Session:
     applicationId = "local-1"  # noqa: N815
 
     def __init__(self, **conf: str) -> None:
-        self.conf = conf
+        self.given = conf
+        self.conf = RuntimeConf()
         self.registered: list[type[ShardherdSource]] = []
         self.sparkContext = self.dataSource = self
 
     def getConf(self) -> dict[str, str]:  # noqa: N802
-        return {key.replace("_", "."): value for key, value in self.conf.items()}
+        return {key.replace("_", "."): value for key, value in self.given.items()}
 
     def register(self, source: type[ShardherdSource]) -> None:
         self.registered.append(source)
@@ -41,6 +55,7 @@ class Remote(Session):
     """A session of Spark Connect."""
 
     def __init__(self) -> None:
+        self.conf = RuntimeConf()
         self.registered = []
         self.dataSource = self
 
@@ -88,6 +103,15 @@ def test_no_worker_is_started(started: list[int], session: Session, warm_up: boo
 
     assert started == []
     assert [source.slots for source in session.registered] == [slots]
+
+
+@pytest.mark.parametrize("session", [Session(), Remote()])
+def test_tasks_are_told_the_time_zone_that_the_session_has_by_default(session: Session) -> None:
+    register(session)
+    assert session.conf.set_to == {"spark.sql.session.timeZone": "Asia/Tokyo"}
+    session.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    register(session)
+    assert session.conf.set_to == {"spark.sql.session.timeZone": "Europe/Paris"}
 
 
 KAFKA = {"kafka.bootstrap.servers": "k:1", "subscribe": "clicks"}
