@@ -79,3 +79,16 @@ def test_a_topic_that_was_made_anew_is_never_read_for_the_old_one(caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert watch.resume(PART._replace(topic_id="id-2"), 0.0) == 90
     assert "going on without them, as failOnDataLoss is false" in caplog.text
+
+
+def test_a_topic_is_left_out_once_the_brokers_say_for_a_while_and_nothing_else_that_it_is_not_there() -> None:
+    left = {A: 3, ShardId("views/0"): 4}
+    lenient, strict = (Losses({A: 10}, {}, fail=fail) for fail in (False, True))
+    for each in (lenient, strict):
+        each.missing("clicks", 100.0)
+    assert lenient.without("clicks", left, 100.0 + TRUNCATED_AFTER - 1) == ()
+    lenient.missing("", 110.0)
+    lenient.missing("clicks", 111.0)
+    assert lenient.without("clicks", left, 100.0 + TRUNCATED_AFTER) == ()
+    assert lenient.without("clicks", left, 111.0 + TRUNCATED_AFTER) == (A,)
+    assert strict.without("clicks", left, 1e9) == ()

@@ -261,8 +261,9 @@ def test_a_shard_is_named_topic_and_partition() -> None:
 def test_a_topic_that_was_deleted_is_an_error_in_the_end_or_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(range_reader, "STALL_TIMEOUT", 0.3)
+    monkeypatch.setattr(range_reader, "STALL_TIMEOUT", 1.0)
     monkeypatch.setattr(range_reader, "RETRY_DELAY", 0.01)
+    monkeypatch.setattr(lost_records, "TRUNCATED_AFTER", 0.1)
     with PlayedKafka({0: Log(1, 640), 1: Log(1, 640)}, records=64, record_limit=64) as kafka:
         brokers = Brokers(kafka.bootstrap)
 
@@ -274,7 +275,10 @@ def test_a_topic_that_was_deleted_is_an_error_in_the_end_or_left_out(
             kafka.deleted = True
             return rows + sum(batch.num_rows for batch in batches)
 
-        with pytest.raises(BrokersUnavailableError, match=r"topic 'clicks' of shard clicks/. does not exist"):
+        with pytest.raises(
+            BrokersUnavailableError,
+            match=r": \[Error 3\] UnknownTopicOrPartitionError: topic 'clicks' of shard clicks/. does not exist",
+        ):
             rest(fail=True)
         assert 0 < rest(fail=False) < 1280
         brokers.close()

@@ -65,14 +65,6 @@ class TopicGoneError(BrokersUnavailableError):
         self.topic = topic
 
 
-class _NoTopicError(kafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]  # kafka-python has no types
-    """A topic that is in no metadata, which were just looked up."""
-
-    def __init__(self, topic: str, shard: ShardId) -> None:
-        super().__init__(f"topic {topic!r} of shard {shard} does not exist")
-        self.topic = topic
-
-
 class SourceRefusedError(Exception):
     """Kafka refuses us a shard for good, for example for lack of rights. Names the shard and Kafka's reason."""
 
@@ -157,8 +149,8 @@ class ClusterConnection:
         if isinstance(error, TRANSIENT):
             self._found &= isinstance(error, kafka_errors.BrokerResponseError)
             said = f"Kafka at {self.bootstrap_servers}: {error_text(error)}{self._why(error)}"
-            if isinstance(error, _NoTopicError):
-                raise TopicGoneError(said, error.topic) from error
+            if topic := getattr(error, "gone", ""):
+                raise TopicGoneError(said, topic) from error
             raise BrokersUnavailableError(said) from error
         if isinstance(error, kafka_errors.KafkaError):
             raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {error_text(error)}") from error
@@ -211,8 +203,10 @@ class ClusterConnection:
                     f"shard {shard}: Kafka does not show its topic to this client: allow it READ on topic {topic!r}"
                 )
             if cluster.partitions_for_topic(topic) is None:
-                unknown = f"topic {topic!r} of shard {shard} is not known"
-                troubles.append(_NoTopicError(topic, shard) if looked else kafka_errors.UnknownTopicOrPartitionError(unknown))
+                what = "does not exist" if looked else "is not known yet"
+                unknown = kafka_errors.UnknownTopicOrPartitionError(f"topic {topic!r} of shard {shard} {what}")
+                unknown.gone = topic if looked else ""  # for `_result`: the metadata were just looked up
+                troubles.append(unknown)
             else:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles

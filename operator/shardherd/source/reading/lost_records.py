@@ -44,6 +44,7 @@ class Losses:
         self._ids = {topic: each for topic, each in topic_ids.items() if each}
         self._fail = fail
         self._short_since: dict[ShardId, float] = {}
+        self._missing_since: dict[str, float] = {}
 
     def resume(self, part: Fetched, now: float) -> Offset | None:
         """Where to go on in a shard that lost records; None if it lost none. Raises RangeLostError."""
@@ -67,9 +68,20 @@ class Losses:
             shard, asked, stop, f"it ends at {part.end} now: an unclean election cut it off, or it is a new topic"
         )
 
-    def without(self, topic: str, left: Mapping[ShardId, Offset]) -> tuple[ShardId, ...]:
-        """What of `left` is of this topic, which does not exist any more, and is to be left out; nothing if it is an error."""
-        gone = () if self._fail else tuple(shard for shard in left if shard.rpartition("/")[0] == topic)
+    def missing(self, topic: str, now: float) -> None:
+        """The brokers have just said that they have no such topic, or with none, that they have said anything else."""
+        self._missing_since = {topic: self._missing_since.get(topic, now)} if topic else {}
+
+    def without(self, topic: str, left: Mapping[ShardId, Offset], now: float) -> tuple[ShardId, ...]:
+        """What of `left` is of this topic, which was deleted, and is to be left out.
+
+        Nothing if it is an error; nor if the brokers have not said so for a while and nothing else: they may be about to learn
+        of it.
+        """
+        said_since = self._missing_since.get(topic, now)
+        if self._fail or now - said_since < TRUNCATED_AFTER:
+            return ()
+        gone = tuple(shard for shard in left if shard.rpartition("/")[0] == topic)
         for shard in gone:
             self._lost(shard, left[shard], self._stops[shard], f"topic {topic!r} was deleted")
         return gone

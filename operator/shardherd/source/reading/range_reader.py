@@ -92,6 +92,7 @@ def read_ranges(
         except BrokersUnavailableError as error:
             fetched, trouble = (), error
             time.sleep(RETRY_DELAY)
+        losses.missing(trouble.topic if isinstance(trouble, TopicGoneError) else "", boot_time())
         progressed = False
         scans = []
         if any(part.start is not None or part.diverged is not None for part in fetched):
@@ -124,7 +125,7 @@ def read_ranges(
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall
             progress_at = boot_time()
         elif left and boot_time() - progress_at > STALL_TIMEOUT:
-            if isinstance(trouble, TopicGoneError) and (gone := losses.without(trouble.topic, left)):
+            if isinstance(trouble, TopicGoneError) and (gone := losses.without(trouble.topic, left, boot_time())):
                 for each in gone:
                     del left[each]
                 answer = fetch()  # in place of the one that asks for them
