@@ -208,7 +208,7 @@ def test_state_is_lost_where_the_log_does_not_reach_what_has_been_read() -> None
         "Spark's log does not have it, and clicks/2 has been read up to 4, from 3 on"
     )
     assert lost({A0: 8}, {A0: Begin(9, 0)}) == (
-        "Spark's log ends at 8 of clicks/0, which has been read up to 9: it is an older copy"
+        "Spark's log ends at 8 of clicks/0, whose position is 9: it is an older copy, or the position was set ahead of it"
     )
 
 

@@ -105,7 +105,10 @@ def lost(planned: Mapping[ShardId, Offset] | None, shards: Mapping[ShardId, Begi
                 log = "there is no log of Spark's" if planned is None else "Spark's log does not have it"
                 return f"{log}, and {shard} has been read up to {each.position}, from {each.start} on"
         elif at < each.position:
-            return f"Spark's log ends at {at} of {shard}, which has been read up to {each.position}: it is an older copy"
+            return (
+                f"Spark's log ends at {at} of {shard}, whose position is {each.position}: it is an older copy, or the position"
+                " was set ahead of it"
+            )
     return ""
 
 
