@@ -115,12 +115,21 @@ def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
         beyond = min(stop, end_offsets.get(shard, stop))
         if settings.fail_on_data_loss and (begin > stop or beyond < stop):
             wrong = f"it starts at {begin}, after that" if begin > stop else f"it has records up to {beyond} only"
+            remedy = "correct the options"
+            if begin <= stop and _is_held_back(settings, kafka, shard, stop):
+                wrong = f"a transaction that is still open holds its records back from offset {beyond} on"
+                remedy = "wait for its end"
             raise RangeBoundError(
-                f"shard {shard} is to be read up to offset {stop} (option {settings.stop.option}), but {wrong}: correct the "
-                "options, or give failOnDataLoss=false to read what there is"
+                f"shard {shard} is to be read up to offset {stop} (option {settings.stop.option}), but {wrong}: {remedy}, or "
+                "give failOnDataLoss=false to read what there is"
             )
         stops[shard] = max(begin, beyond)
     return _handed(begins, {shard: stops[shard] - begins[shard] for shard in shards}, listed.topics, {})
+
+
+def _is_held_back(settings: Settings, kafka: Kafka, shard: ShardId, stop: Offset) -> bool:
+    """Whether a shard that ends below this offset for us has it in its log."""
+    return bool(settings.committed) and kafka.log_ends(frozenset((shard,)), TIMEOUT).get(shard, 0) >= stop
 
 
 class Standalone:

@@ -54,19 +54,19 @@ class FakeKafka:
 
     def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, int]:
         self._answer()
-        return {shard: self.spans[shard][0 if at == EARLIEST else 1] for shard, at in times.items()}
+        ends = {shard: self.undecided.get(shard, end) if self.committed else end for shard, (_, end) in self.spans.items()}
+        return {shard: self.spans[shard][0] if at == EARLIEST else ends[shard] for shard, at in times.items()}
 
     def begins(self, shards: frozenset[ShardId], timeout: float) -> dict[ShardId, int]:
         return self.offsets(dict.fromkeys(shards - self.silent, EARLIEST), timeout)
 
     def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> EndOffsets:
-        found = self.log_ends(shards, timeout)
-        if self.committed:
-            found = {shard: min(end, self.undecided.get(shard, end)) for shard, end in found.items()}
+        found = self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
         return EndOffsets(found, {shard: len(reigns) - 1 for shard, reigns in self.reigns.items() if shard in found})
 
     def log_ends(self, shards: frozenset[ShardId], timeout: float) -> dict[ShardId, int]:
-        return self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
+        self._answer()
+        return {shard: self.spans[shard][1] for shard in shards - self.silent}
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, int]:
         return {shard: self.reigns[shard][mark.epoch + 1] for shard, mark in marks.items()}
@@ -460,7 +460,9 @@ def test_it_tells_what_its_tasks_need_and_closes_once(patch: pytest.MonkeyPatch)
 
 def between(kafka: FakeKafka, **options: str) -> dict[str, tuple[int, int]]:
     given = {"kafka.bootstrap.servers": "kafka:9092", "subscribe": "clicks", **options}
-    found = ranges_between(read_options(given, batch=True), kafka)
+    settings = read_options(given, batch=True)
+    kafka.committed = bool(settings.committed)
+    found = ranges_between(settings, kafka)
     return {shard: (each.start, each.stop) for shard, each in found.shards.items()}
 
 
@@ -486,6 +488,21 @@ def test_a_batch_that_cannot_be_read_whole_is_refused_unless_losses_are_allowed(
     with pytest.raises(RangeBoundError, match=reason):
         between(kafka, **options)
     assert between(kafka, **options, failOnDataLoss="false") == {A: (start, max(start, min(stop, 10)))}
+
+
+def test_a_batch_whose_end_an_open_transaction_holds_back_says_so() -> None:
+    kafka = FakeKafka(s0=(3, 10))
+    kafka.undecided = {A: 6}
+
+    def read(stop: int, **more: str) -> dict[str, tuple[int, int]]:
+        options = {"kafka.isolation.level": "read_committed", "endingOffsets": f'{{"clicks": {{"0": {stop}}}}}', **more}
+        return between(kafka, **options)
+
+    with pytest.raises(RangeBoundError, match="but a transaction that is still open holds its records back from offset 6 on:"):
+        read(10)
+    with pytest.raises(RangeBoundError, match="but it has records up to 6 only: correct the options"):
+        read(11)
+    assert (read(10, failOnDataLoss="false"), read(6)) == ({A: (3, 6)}, {A: (3, 6)})
 
 
 def test_a_log_that_was_cut_off_and_has_grown_past_the_position_is_told(patch: pytest.MonkeyPatch) -> None:
