@@ -212,27 +212,30 @@ def test_state_is_lost_where_the_log_does_not_reach_what_has_been_read() -> None
     )
 
 
-def test_what_the_log_has_of_a_topic_that_was_there_before_is_neither_finished_nor_an_older_copy() -> None:
+def test_what_the_log_has_of_a_topic_that_was_there_before_is_not_finished() -> None:
     story = Story()
     story.confirm((A0, 1, 0, 0), (B0, 2, 0, 0), topic_ids={A0: "id-1", B0: "id-9"})
     (start,) = story.ledger.to_start()
-    assert start.shards == {A0: Begin(0, 0, "id-1"), B0: Begin(0, 0, "id-9")}
     of_before = Positions({A0: 40, B0: 30}, {A0: "id-1", B0: "id-8"})
     assert lost(of_before, start.shards) == ""
-    assert (
-        lost(of_before, {B0: Begin(20, 0, "id-9")})
-        == "Spark's log does not have it, and views/0 has been read up to 20, from 0 on"
-    )
-    assert lost(of_before, {B0: Begin(20, 0)}) == "", "of one without an id nobody knows"
 
     story.ledger.began(0)
     story.ledger.known(0, of_before)
     assert story.ledger.uncommitted() == (ShardCheckpoint(A0, 1, 40),)
-    assert (story.ledger.begin_of(0, A0), story.ledger.begin_of(0, B0)) == (0, 0)
+    assert [story.ledger.of_another_topic(B0, each) for each in ("id-8", "id-9", "")] == [True, False, False]
     story.ledger.hand_out(0, 1, {B0: ReadRange(0, 20, 2)})
     assert (story.ledger.finished(0, of_before), story.ledger.untold(0)) == ({}, True)
     story.ledger.ended(0, of_before)
     assert story.ledger.uncommitted() == (ShardCheckpoint(A0, 1, 40),)
+
+
+def test_a_position_that_was_set_in_a_topic_made_anew_says_that_the_log_goes_on_in_it() -> None:
+    story = Story()
+    story.confirm((B0, 2, 20, 0), topic_ids={B0: "id-9"})
+    story.ledger.began(0)
+    story.ledger.known(0, Positions({B0: 30}, {B0: "id-8"}))
+    assert story.ledger.uncommitted() == (ShardCheckpoint(B0, 2, 30),)
+    assert not story.ledger.of_another_topic(B0, "id-8")
 
 
 def test_an_operator_that_does_not_say_where_the_state_began_is_not_believed_that_there_is_none() -> None:

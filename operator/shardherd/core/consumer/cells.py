@@ -32,15 +32,6 @@ class Positions(dict[ShardId, Offset]):
         super().__init__(positions or {})
         self.topic_ids: dict[ShardId, str] = dict(topic_ids or {})
 
-    def of_another(self, shard: ShardId, topic_id: str) -> bool:
-        """Whether the position is of another topic than this one, which has the same name."""
-        return another_topic(self.topic_ids.get(shard, ""), topic_id)
-
-
-def another_topic(one: str, other: str) -> bool:
-    """Whether these are the ids of two topics. Of one that has none nobody knows."""
-    return bool(one and other) and one != other
-
 
 @dataclass(slots=True)
 class Grant:
@@ -55,14 +46,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Where a shard of a cell stands: the coordinator's position, and where the state of its cell began.
-
-    `topic_id` is empty where the source has none.
-    """
+    """Where a shard of a cell stands: the coordinator's position, and where the state of its cell began."""
 
     position: Offset
     start: Offset
-    topic_id: str = ""
 
 
 @dataclass(slots=True)
@@ -98,8 +85,6 @@ def lost(planned: Mapping[ShardId, Offset] | None, shards: Mapping[ShardId, Begi
     """
     for shard, each in sorted(shards.items()):
         at = None if planned is None else planned.get(shard)
-        if isinstance(planned, Positions) and planned.of_another(shard, each.topic_id):
-            at = None  # of the topic before, which says nothing of this one
         if at is None:
             if each.position > each.start:
                 log = "there is no log of Spark's" if planned is None else "Spark's log does not have it"
@@ -184,7 +169,7 @@ class CellLedger(Ledger[Grant]):
     def begins(self, cell: int) -> dict[ShardId, Begin]:
         """The shards of a cell that may be read, and where each stands."""
         return {
-            shard: Begin(grant.durable, grant.start, self.source_ids.get(shard, ""))
+            shard: Begin(grant.durable, grant.start)
             for shard, grant in sorted(self._grants.items())
             if not grant.revoked and self._cell(shard) == cell
         }
@@ -234,6 +219,14 @@ class CellLedger(Ledger[Grant]):
             return begin.position
         return begin.start if shard in running.logged else None
 
+    def of_another_topic(self, shard: ShardId, topic_id: str) -> bool:
+        """Whether what was logged of this shard is of another topic of its name, so that nothing of this one has been read.
+
+        Of a topic without an id nobody knows. Whoever has set a position in the new one by force has said that it goes on.
+        """
+        grant, now = self._grants.get(shard), self.source_ids.get(shard, "")
+        return grant is not None and grant.durable <= grant.start and bool(topic_id and now) and topic_id != now
+
     def hand_out(self, cell: int, reader: int, ranges: Mapping[ShardId, ReadRange]) -> None:
         """This reader of the cell reads these ranges; what it has read before, it has finished."""
         running = self._running[cell]
@@ -281,8 +274,8 @@ class CellLedger(Ledger[Grant]):
         """Without what is of a topic that was there before one that we hold shards of, under the same name."""
         if not isinstance(committed, Positions):
             return committed
-        ids = self.source_ids
-        return {shard: at for shard, at in committed.items() if not committed.of_another(shard, ids.get(shard, ""))}
+        ids = committed.topic_ids
+        return {shard: at for shard, at in committed.items() if not self.of_another_topic(shard, ids.get(shard, ""))}
 
     def _mirror(self, running: Running, committed: Mapping[ShardId, Offset]) -> None:
         for shard, at in committed.items():

@@ -18,7 +18,7 @@ from shardherd.clock import boot_time
 from shardherd.consumer.notices import Assigned, Changed, Notice, Released
 from shardherd.consumer.ports import Coordinator, Readiness
 from shardherd.consumer.session import Session
-from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses, another_topic
+from shardherd.core.consumer.cells import CellLedger, CellStart, Pauses
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.naming import split
@@ -360,7 +360,7 @@ class CellAgent(ConsumerRun[CellLedger]):
     def _place(self, reader: CellReader, start: Offsets, shard: ShardId) -> Offset | None:
         """Where this reader goes on in a shard of its cell; None if its state is lost."""
         logged = start.shards.get(shard)
-        if logged is not None and not another_topic(start.topic_id(shard), self.ledger.source_ids.get(shard, "")):
+        if logged is not None and not self.ledger.of_another_topic(shard, start.topic_id(shard)):
             return logged.stop
         return self.ledger.begin_of(reader.cell, shard)
 
@@ -386,11 +386,12 @@ class CellAgent(ConsumerRun[CellLedger]):
         epochs = self.ledger.readable(reader.cell)
         ranges = {shard: ReadRange(at, at + counts.get(shard, 0), epochs[shard]) for shard, at in positions.items()}
         now = topics_of(ranges, self.ledger.source_ids) or {}
+        anew = {split(shard)[0] for shard in ranges if self.ledger.of_another_topic(shard, start.topic_id(shard))}
         # A shard that is not held for a while stays in Spark's log: it knows alone how far its state has got.
         kept = {
             shard: ReadRange(each.stop, each.stop, each.epoch)
             for shard, each in start.shards.items()
-            if not another_topic(start.topic_id(shard), now.get(split(shard)[0], ""))
+            if split(shard)[0] not in anew
         }
         named = {**kept, **ranges}
         self.batch_at = reader.records_at = self._now()

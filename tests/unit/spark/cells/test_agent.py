@@ -186,7 +186,7 @@ def test_what_was_logged_and_not_finished_is_read_again_whoever_planned_it() -> 
 def test_a_micro_batch_is_of_the_topic_that_it_was_planned_for_also_when_it_is_read_again() -> None:
     async def body(scene: Scene) -> None:
         scene.coordinator.source_ids = {A0: "id-2", B0: "id-9"}
-        await scene.holding((A0, 9, 0), (B0, 9, 0))
+        await scene.holding((A0, 9, 10), (B0, 9, 0))
         reader = await scene.query(0)
         logged = Offsets(GROUP, 0, {A0: ReadRange(10, 40, 2)}, {"clicks": "id-1"})
         scene.agent.replay(reader, logged)

@@ -41,7 +41,6 @@ def test_the_ids_of_the_topics_are_kept_with_the_positions() -> None:
     shards = {A: ReadRange(0, 5, 1), B: ReadRange(0, 7, 1)}
     found = positions([Offsets("uid", 0, shards, {"clicks": "id-1"}), Offsets("uid", 0, {A: ReadRange(0, 9, 1)})])
     assert (found, found.topic_ids) == ({A: 5, B: 7}, {A: "id-1"})
-    assert [found.of_another(A, each) for each in ("id-1", "id-2", "")] == [False, True, False]
 
 
 def test_a_location_of_another_group_is_an_error() -> None:
