@@ -225,6 +225,27 @@ def test_a_schema_that_cannot_be_used_says_why(schema: str, message: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int", "x"),
+        ("string", None),
+        ("boolean", 1),
+        (["null", "int"], 2**31),
+        ({"type": "map", "values": "double"}, {"a": True}),
+        ({"type": "array", "items": "long"}, [1, 2.5]),
+        ({"type": "record", "name": "R", "fields": [{"name": "q", "type": "int"}]}, {}),
+    ],
+)
+def test_a_default_that_is_not_of_its_type_is_refused(kind: Any, default: Any) -> None:
+    fields = [{"name": "d", "type": kind, "default": default}]
+    schema = json.dumps({"type": "record", "name": "row", "fields": fields})
+    with pytest.raises(SchemaError) as raised:
+        from_options({"valueFormat": "avro", "valueSchema": schema})
+
+    assert str(raised.value) == f"option valueSchema: the default of field 'd', {json.dumps(default)}, is not of its type"
+
+
+@pytest.mark.parametrize(
     ("schema", "message"),
     [
         (record(("key", {"type": "fixed", "name": "key", "size": -1})), "fixed 'key' has a size of -1"),
@@ -294,6 +315,56 @@ def test_a_default_that_is_a_number_or_empty_is_read_the_fast_way(schemas: Schem
 
     assert found.values.to_pylist() == [{"id": 1, "n": -3, "s": ""}]
     assert found.slow == 0
+
+
+E = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "wanted"),
+    [
+        (["null", "string"], "x", "x"),
+        (["string", "null"], None, None),
+        (["int", "double"], 0.5, {"member0": 0, "member1": None}),
+        (["int", "string"], "y", {"member0": None, "member1": "y"}),
+        (["boolean", "long", "null"], 7, {"member0": None, "member1": 7}),
+        (["null", E], "B", "B"),
+        (["null", {"type": "array", "items": "int"}], [1], [1]),
+        ({"type": "array", "items": ["null", "int"]}, [None, 1], [None, 1]),
+        ({"type": "map", "values": ["null", "string"]}, {"k": "v"}, [("k", "v")]),
+        (["null", {"type": "record", "name": "R", "fields": [{"name": "q", "type": "int", "default": 3}]}], {}, {"q": 3}),
+        (["int", "long"], 5_000_000_000, 705_032_704),
+        (["float", "double"], 0.1, 0.10000000149011612),
+        ({"type": "fixed", "name": "F", "size": 2}, "a", b"a\0"),
+        ([{"type": "map", "values": "int"}, "null"], None, []),
+        ([{"type": "record", "name": "R", "fields": [{"name": "q", "type": "int", "default": 3}]}, "null"], None, {"q": 3}),
+    ],
+)
+def test_a_default_is_of_the_branch_and_has_the_value_that_java_gives_it(
+    schemas: SchemaRegistry, kind: Any, default: Any, wanted: Any
+) -> None:
+    """As Avro 1.12.1 for Java was seen to read them."""
+    written = schemas.register(record(("id", "int")))
+    fields = [{"name": "id", "type": "int"}, {"name": "d", "type": kind, "default": default}]
+
+    found = decoded({"type": "record", "name": "row", "fields": fields}, framed(written, integer(1)), url=schemas.url)
+
+    assert found.values.to_pylist() == [{"id": 1, "d": wanted}]
+
+
+LIST = {"type": "array", "items": "int"}
+
+
+@pytest.mark.parametrize(("kind", "default"), [(E, "Z"), ([E, "null"], None), ([LIST, "null"], None)])
+def test_a_default_of_which_java_makes_no_value_makes_values_malformed_that_need_it(
+    schemas: SchemaRegistry, kind: Any, default: Any
+) -> None:
+    written = schemas.register(record(("id", "int")))
+    fields = [{"name": "id", "type": "int"}, {"name": "d", "type": kind, "default": default}]
+
+    found = decoded({"type": "record", "name": "row", "fields": fields}, framed(written, integer(1)), url=schemas.url)
+
+    assert (found.values.to_pylist(), found.malformed) == ([{"id": None, "d": None}], 1)
 
 
 CREATED = {"type": "record", "name": "Created", "fields": [{"name": "id", "type": "int"}]}

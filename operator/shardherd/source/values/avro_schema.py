@@ -119,7 +119,39 @@ def _named(found: Mapping[str, Any], kind: str, space: str, known: dict[str, Avr
                     each.get("default"),
                 )
             )
+            if open_ is not None and made.fields[-1].optional and not fits(made.fields[-1].schema, each["default"]):
+                raise SchemaError(f"the default of field {each['name']!r}, {json.dumps(each['default'])}, is not of its type")
     return made
+
+
+def fits(schema: Avro, given: Any) -> bool:
+    """Whether this is a value of the schema as defaults are written. Of a union it may be one of any branch, as for Java."""
+    match schema.kind:
+        case "union":
+            return any(fits(each, given) for each in schema.parts)
+        case "null":
+            return given is None
+        case "boolean":
+            return isinstance(given, bool)
+        case "int" | "long":
+            most: int = 2**31 if schema.kind == "int" else 2**63
+            return isinstance(given, int) and not isinstance(given, bool) and -most <= given < most
+        case "float" | "double":
+            return _is_number(given)
+        case "array":
+            return isinstance(given, list) and all(fits(schema.parts[0], each) for each in given)
+        case "map":
+            return isinstance(given, dict) and all(fits(schema.parts[0], each) for each in given.values())
+        case "record":
+            return isinstance(given, dict) and all(
+                (each.name in given or each.optional) and fits(each.schema, given.get(each.name, each.default))
+                for each in schema.fields
+            )
+    return isinstance(given, str)
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 def _decimal(made: Avro, found: Mapping[str, Any]) -> None:
@@ -339,7 +371,10 @@ class Resolver:
                 continue
             if not want.optional:
                 return self.program.add(ERROR)
-            steps.append(self._default(want, self.children[node][at]))
+            try:
+                steps.append(self._default(want, self.children[node][at]))
+            except DefaultError:
+                return self.program.add(ERROR)
         return self._listed(RECORD, node, steps)
 
     def _default(self, wanted: Field, node: int) -> int:
@@ -358,33 +393,81 @@ def is_choice(schema: Avro) -> bool:
     return schema.kind == "union" and len(branches) > 1 and wide(branches) is None
 
 
+class DefaultError(ValueError):
+    """A default of which Avro for Java makes no value."""
+
+
 def default_value(schema: Avro, given: Any) -> tuple[Any, str]:
-    """A field's default as the slow path gives values, and the Avro type that it has."""
+    """A field's default as the slow path gives values, and the Avro type that it has. Raises DefaultError."""
     match schema.kind:
         case "union":
-            # A default is of the first branch.
-            value, kind = default_value(schema.parts[0], given)
+            at = next((at for at, each in enumerate(schema.parts) if _may_be(each.kind, given)), None)
+            if at is None:
+                raise DefaultError(f"{given!r} is of no branch")
+            value, kind = default_value(schema.parts[at], given)
             if value is None or not is_choice(schema):
                 return value, kind
-            chosen = sum(each.kind != "null" for each in schema.parts[:1]) - 1
+            chosen = sum(each.kind != "null" for each in schema.parts[:at])
             return [value if at == chosen else None for at in range(len(branches_of(schema)))], "record"
         case "null":
             return None, "null"
-        case "string" | "enum":
-            return str(given).encode(), "string" if schema.kind == "string" else "enum"
+        case "string":
+            return str(given).encode(), "string"
+        case "enum":
+            if given not in schema.symbols:
+                raise DefaultError(f"{given!r} is no symbol")
+            return str(given).encode(), "enum"
         case "bytes" | "fixed":
-            raw = str(given).encode("latin-1")
+            raw = str(given).encode("latin-1", "replace")
+            if schema.kind == "fixed":
+                raw = raw[: schema.size].ljust(schema.size, b"\0")
             return (int.from_bytes(raw, "big", signed=True) if schema.logical == "decimal" else raw), "bytes"
         case "array":
+            if not isinstance(given, list):
+                raise DefaultError(f"{given!r} is no array")
             return [default_value(schema.parts[0], each)[0] for each in given], "array"
         case "map":
-            return [(key.encode(), default_value(schema.parts[0], each)[0]) for key, each in given.items()], "map"
+            if isinstance(given, list):
+                raise DefaultError(f"{given!r} is no map")
+            pairs = given.items() if isinstance(given, dict) else ()
+            return [(key.encode(), default_value(schema.parts[0], each)[0]) for key, each in pairs], "map"
         case "record":
-            values = [given.get(each.name, each.default) for each in schema.fields]
-            return [default_value(each.schema, value)[0] for each, value in zip(schema.fields, values, strict=True)], "record"
+            return [_default_of(each, given) for each in schema.fields], "record"
         case "int" | "long":
-            millis = schema.logical in ("timestamp-millis", "local-timestamp-millis")
-            return int(given) * (1000 if millis else 1), schema.kind
+            bits = 32 if schema.kind == "int" else 64
+            number = (int(given) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+            number *= 1000 if schema.logical in ("timestamp-millis", "local-timestamp-millis") else 1
+            if not -(2**63) <= number < 2**63:
+                raise DefaultError(f"{given} ms are too many microseconds")
+            return number, schema.kind
         case "boolean":
             return bool(given), "boolean"
+        case "float":
+            import numpy as np
+
+            with np.errstate(over="ignore"):
+                return float(np.float32(given)), "float"
     return float(given), schema.kind
+
+
+def _default_of(wanted: Field, given: Any) -> Any:
+    """The value of a field in the default of its record."""
+    if isinstance(given, dict) and wanted.name in given:
+        return default_value(wanted.schema, given[wanted.name])[0]
+    if not wanted.optional:
+        raise DefaultError(f"no value for {wanted.name}")
+    return default_value(wanted.schema, wanted.default)[0]
+
+
+def _may_be(kind: str, given: Any) -> bool:
+    """Whether Avro for Java takes a union's default for one of such a branch: it takes the first of which that is so."""
+    match kind:
+        case "null":
+            return given is None
+        case "boolean":
+            return isinstance(given, bool)
+        case "int" | "long" | "float" | "double":
+            return _is_number(given)
+        case "bytes" | "string" | "fixed":
+            return isinstance(given, str)
+    return True
