@@ -857,6 +857,26 @@ def test_a_service_that_stays_away_fails_the_task(
         values(away, ShardRecords(SHARD, number, number + 1))
 
 
+def quiet_range(*answers: tuple[tuple[int, ...], float]) -> list[int]:
+    """The numbers of the records of a range up to 250; it is a tenth of a second later whenever somebody looks at the clock."""
+    made: Any = Scripted(*answers)
+    looks, arrived = itertools.count(), datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    wanted = ShardRecords(SHARD, 200, 251)
+    reading = RangeReading(made, pace(), [wanted], now=lambda: next(looks) / 10, clock=lambda: arrived + 60.0)
+    return [each.number for _, records in reading.records() for each in records]
+
+
+def test_a_task_reads_on_through_answers_without_records_as_long_as_they_lead_on() -> None:
+    """As of a shard that was quiet for days: each answer leads some minutes on."""
+    quiet = [((), 90_000.0 - 300.0 * each) for each in range(250)]
+    assert quiet_range(((200,), 90_300.0), *quiet, ((250,), 0.0)) == [200, 250]
+
+
+def test_a_task_that_is_answered_with_nothing_and_comes_no_further_fails() -> None:
+    with pytest.raises(KinesisUnavailableError, match="no record for 120 s, wanted up to 251"):
+        quiet_range(((200,), 90_300.0), *[((), 90_300.0 + each) for each in range(250)], ((250,), 0.0))
+
+
 def test_a_refusal_fails_the_task_at_once(kinesis: PlayedKinesis, orders: Any, reading: Kinesis) -> None:
     kinesis.played.refusals.append(("AccessDeniedException", "not authorized to perform kinesis:GetRecords"))
     write(orders, "a")

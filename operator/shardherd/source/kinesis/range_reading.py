@@ -39,7 +39,8 @@ AT_ONCE = 8
 """Requests that a task has under way at the same time; each answer may have 10 MB."""
 
 STALL_TIMEOUT = 120.0
-"""Seconds without any progress after which a task fails, as in the Kafka source."""
+"""Seconds without any progress after which a task fails, as in the Kafka source. An answer without records is some if less
+follows it than any before: of a shard that was quiet for days there may be very many."""
 
 LOSS_GRACE = 5.0
 """Seconds for which a shard must have nothing where records were."""
@@ -50,7 +51,8 @@ Typed = Callable[[pa.RecordBatch, Sequence[Record]], pa.RecordBatch]
 
 @dataclass(slots=True)
 class _Reading:
-    """How far one range is read: all below `at`. `begun`: nothing before that can have been missed."""
+    """How far one range is read: all below `at`. `begun`: nothing before that can have been missed. `behind`: the fewest
+    seconds of records that followed an answer."""
 
     wanted: ShardRecords
     reader: ShardReader
@@ -58,6 +60,7 @@ class _Reading:
     begun: bool = False
     trail: Trail = field(default_factory=Trail)
     empty_since: float | None = None
+    behind: float = float("inf")
 
 
 class RangeReading:
@@ -109,13 +112,14 @@ class RangeReading:
                 done = self._await(asked)
                 for each in done:
                     reading = self._left[asked.pop(each)]
+                    behind = reading.behind
                     try:
                         records = self._taken(reading, each)
                     except KinesisUnavailableError as error:
                         self._pace.refused(reading.wanted.shard, self._now())
                         trouble = error
                         continue
-                    if records or reading.wanted.shard not in self._left:
+                    if records or reading.wanted.shard not in self._left or reading.behind < behind:
                         progress_at, trouble = self._now(), None
                     if records:
                         yield reading.wanted, records
@@ -171,6 +175,7 @@ class RangeReading:
         self._pace.answered(shard, answer.size, len(answer.records), took)
         if self._may_follow_a_gap(reading, answered):
             return []
+        reading.behind = min(reading.behind, answer.behind)
         proves = reading.wanted.begin is not None or reading.at > first
         if answer.records:
             reading.empty_since = None
