@@ -458,6 +458,12 @@ def test_a_look_goes_on_after_answers_without_records_where_the_last_one_ended()
     assert service.opened == ["AT_SEQUENCE_NUMBER"]
 
 
+def test_a_look_that_finds_nothing_says_whether_records_follow() -> None:
+    looks, _ = looks_at(*[((), 50.0)] * 7, ((), 0.0))
+    assert (looks.follows(SHARD), looks.next(OPEN, 200, ALL), looks.follows(SHARD)) == (False, None, True)
+    assert (looks.next(OPEN, 200, ALL), looks.follows(SHARD)) == (None, False)
+
+
 def test_a_place_is_found_behind_many_answers_without_records() -> None:
     looks, _ = looks_at(*[((), 50.0)] * 100, ((250,), 0.0))
     assert looks.newest(OPEN) == 250

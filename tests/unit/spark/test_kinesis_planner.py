@@ -285,6 +285,7 @@ class Scripted:
         self.looks = list(looks)
         self.asked: list[tuple[int, Bounds]] = []
         self.due_at = 0.0
+        self.following = False
 
     def describe(self) -> Stream:
         return Stream("orders", "arn", 1, 86400.0)
@@ -307,6 +308,9 @@ class Scripted:
 
     def due(self, shard: str) -> float:
         return self.due_at
+
+    def follows(self, shard: str) -> bool:
+        return self.following
 
 
 def scripted(service: Scripted, **options: str) -> KinesisPlanner:
@@ -351,6 +355,32 @@ def test_a_bounded_query_does_not_end_because_kinesis_is_away() -> None:
     planner.prepare()
     assert planner.latest(BEGUN, once=False) == KinesisOffsets("arn@1", {FIRST: ShardOffsets(12, 42)})
     assert {each.until for _, each in service.asked} == {42}
+
+
+def test_a_bounded_query_goes_on_through_answers_without_records_as_long_as_some_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "FIRST_TIMEOUT", 0.0)
+    service = Scripted(*[None] * 50, Found(12, 42))
+    service.following = True
+    planner = scripted(service)
+    planner.prepare()
+    assert planner.latest(BEGUN, once=False) == KinesisOffsets("arn@1", {FIRST: ShardOffsets(12, 42)})
+
+
+def test_so_does_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "FIRST_TIMEOUT", 0.0)
+    service = Scripted(*[None] * 50, Found(12, 13))
+    service.following = True
+    planner = scripted(service, startingOffsets="earliest")
+    assert planner.between() == KinesisOffsets("arn@1", {FIRST: ShardOffsets(12, 42)})
+
+
+def test_a_bounded_query_ends_where_nothing_follows_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "FIRST_TIMEOUT", 0.0)
+    planner = scripted(Scripted(None))
+    planner.prepare()
+    assert planner.latest(BEGUN, once=False) is None
 
 
 def test_a_refusal_ends_the_query() -> None:

@@ -135,6 +135,11 @@ class Search:
         """No look at this shard will come."""
         self._readers.pop(shard, None)
 
+    def follows(self, shard: str) -> bool:
+        """Whether the last look ended where records follow: it found none, or not all, and the next one goes on there."""
+        kept = self._readers.get(shard)
+        return kept is not None and not kept.tip
+
     def due(self, shard: str) -> float:
         """When this shard may be asked for again, by whoever knows nothing of what was asked here."""
         return self._pace.due(shard)

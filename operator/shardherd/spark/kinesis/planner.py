@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, TypeVar
 
 from shardherd.clock import boot_time
@@ -59,6 +60,8 @@ class Service(Protocol):
 
     def due(self, shard: str) -> float: ...
 
+    def follows(self, shard: str) -> bool: ...
+
 
 class StreamService:
     """One stream of Kinesis, asked within the limits of its shards.
@@ -70,7 +73,8 @@ class StreamService:
         self._kinesis = Kinesis(settings.access)
         beside, counting = (settings.pace(OF_LOOKS), settings.pace(COUNTED)) if executors else (None, None)
         search = Search(self._kinesis, settings.pace() if pace is None else pace, beside=beside, counting=counting)
-        self.next, self.newest, self.first_since, self.due = search.next, search.newest, search.first_since, search.due
+        self.next, self.newest, self.first_since = search.next, search.newest, search.first_since
+        self.due, self.follows = search.due, search.follows
 
     def describe(self) -> Stream:
         return describe(self._kinesis)
@@ -106,7 +110,7 @@ class KinesisPlanner:
         if not start.source:
             return self._patiently(lambda: self._first(once))
         if self._bounds is not None or once:
-            return self._patiently(lambda: self._all_of(start, once))
+            return self._all_of(start, once)
         try:
             end = self._next(start, once)
         except KinesisUnavailableError as error:
@@ -131,11 +135,15 @@ class KinesisPlanner:
             positions = self._starting(listed)
             ends = self._ends(listed)
             wanted = {shard: position for shard, position in positions.items() if position < ends[shard]}
-            found = self._each(
-                wanted,
-                lambda shard: self._service.next(listed[shard], wanted[shard], Bounds(NO_BOUND, records=1, until=ends[shard])),
-            )
-            if missing := [shard for shard, each in found.items() if each is None]:
+
+            def one(shard: str) -> Found | None:
+                return self._service.next(listed[shard], wanted[shard], Bounds(NO_BOUND, records=1, until=ends[shard]))
+
+            found: dict[str, Found | None] = dict.fromkeys(wanted)
+            while missing := [shard for shard, each in found.items() if each is None]:
+                found |= self._patiently(partial(self._each, missing, one))
+                if any(found[shard] is not None or self._service.follows(shard) for shard in missing):
+                    continue
                 raise KinesisUnavailableError(f"shard {missing[0]} has records before {ends[missing[0]]}, and none is answered")
             return KinesisOffsets(
                 self._stream().source_id,
@@ -173,14 +181,18 @@ class KinesisPlanner:
         return self._looked(KinesisOffsets(self._stream().source_id), positions, listed, once)[0]
 
     def _all_of(self, start: KinesisOffsets, once: bool) -> KinesisOffsets | None:
-        """The next part of a query that ends: that nothing was found for a moment must not end it."""
+        """The next part of a query that ends: that nothing was found for a moment must not end it.
+
+        Nor that nothing is found for long, as long as a shard says that records follow.
+        """
         deadline = self._now() + FIRST_TIMEOUT
         while True:
-            end = self._next(start, once)
-            if end is not None or self._bounds is None or self._now() >= deadline:
+            end = self._patiently(lambda: self._next(start, once))
+            if end is not None or self._bounds is None:
                 return end
             positions = {shard: each.stop for shard, each in start.shards.items()}
-            if not any(positions.get(shard, 0) < bound for shard, bound in self._bounds.items() if shard in self._listed):
+            left = [shard for shard, bound in self._bounds.items() if shard in self._listed and positions.get(shard, 0) < bound]
+            if not left or (self._now() >= deadline and not any(map(self._service.follows, left))):
                 return None
             if self._closed.wait(LOOK_INTERVAL):
                 return None
