@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,29 @@ def test_without_a_place_for_files_each_process_has_its_own_account_and_says_so(
 
     assert type(made) is Pace
     assert "each process keeps to the limits of Kinesis by itself" in caplog.text
+
+
+def test_a_folder_that_was_cleaned_up_is_made_anew(tmp_path: Path, clock: Clock) -> None:
+    """As those do who delete what is old in the folder for temporary files: the times of these files are of 1970."""
+    one, other = processes(tmp_path / "of one user" / "orders", clock)
+    one.asked(A, clock.now)
+    shutil.rmtree(tmp_path / "of one user")
+
+    one.asked(A, clock.now)
+
+    assert [one.due(A), other.due(A)] == [pytest.approx(100.2)] * 2
+
+
+def test_a_folder_that_takes_nothing_any_more_leaves_each_process_with_its_own_account_and_says_so_once(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = processes(tmp_path / "orders", clock)
+    (tmp_path / "orders").touch()
+
+    for _ in range(2):
+        one.asked(A, clock.now)
+
+    assert [one.due(A), other.due(A)] == [pytest.approx(100.2), 0.0]
+    assert [each.getMessage().partition(",")[0] for each in caplog.records] == [
+        "each process keeps to the limits of Kinesis by itself"
+    ]

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 FARTHEST = LONGEST_DELAY + 10 * 1024 * 1024 / OF_LOOKS.rate
 """Seconds ahead that a shard can be due at the most: what is later was written before the machine was started anew."""
 
+ALONE = "each process keeps to the limits of Kinesis by itself, as they cannot share what they know: %s"
+
 LOOKED = 0.05
 """Seconds for which what others have written is not looked at again."""
 
@@ -35,6 +37,7 @@ class SharedPace(Pace):
         self._now = now
         self._looked: dict[str, tuple[float, float]] = {}
         """When the file of each shard was looked at last, and until when its shard is not due by it."""
+        self._told = False
 
     def due(self, shard: str) -> float:
         return max(super().due(shard), self._of_others(shard))
@@ -68,20 +71,30 @@ class SharedPace(Pace):
         """When the shard is due, as anybody has written since the machine was started; 0 if nobody has."""
         try:
             found = (self._folder / shard).stat().st_mtime_ns / 1e9
-        except FileNotFoundError:
+        except OSError:  # nobody has written it; or nobody can read it, which who writes it tells of
             return 0.0
         return found if found <= self._now() + FARTHEST else 0.0
 
     def _tell(self, shard: str) -> None:
         """Never an earlier time than somebody else has written."""
         due = max(super().due(shard), self._read(shard))
-        path, when = self._folder / shard, (int(due * 1e9), int(due * 1e9))
         try:
-            os.utime(path, ns=when)
-        except FileNotFoundError:
-            path.touch(mode=0o600)
-            os.utime(path, ns=when)
+            self._write(shard, int(due * 1e9))
+        except OSError as error:  # a folder that is full, or not ours any more, must end nobody's reading
+            if not self._told:
+                log.warning(ALONE, error)
+            self._told = True
         self._looked[shard] = (self._now(), due)
+
+    def _write(self, shard: str, when: int) -> None:
+        path = self._folder / shard
+        try:
+            os.utime(path, ns=(when, when))
+        except FileNotFoundError:
+            # With the folder, too, if somebody has cleaned up: all in it is of long ago to who goes by its times.
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            os.utime(path, ns=(when, when))
 
 
 def pace_of(stream: Iterable[str], within: Path | None = None, share: Share = WHOLE) -> Pace:
@@ -95,6 +108,6 @@ def pace_of(stream: Iterable[str], within: Path | None = None, share: Share = WH
         made = SharedPace(folder, share)
         (folder / ".probe").touch()
     except OSError as error:
-        log.warning("each process keeps to the limits of Kinesis by itself, as they cannot share what they know: %s", error)
+        log.warning(ALONE, error)
         return Pace(share)
     return made
