@@ -51,6 +51,9 @@ class DatabaseOutput(TransactionalOutput):
 
     def open(self, shard: ShardId) -> None:  # noqa: ARG002
         """See Output. Who overrides it calls it."""
+        # PostgreSQL asks for the right to create before it looks whether the table is there.
+        if self._has_positions():
+            return
         with self._transaction() as cursor:
             cursor.execute(
                 f"CREATE TABLE IF NOT EXISTS {self.positions} (sink varchar(200) NOT NULL, group_uid varchar(100) NOT NULL,"
@@ -97,6 +100,17 @@ class DatabaseOutput(TransactionalOutput):
             check_done("insert", self.insert(cursor, records))
 
     _connection: Any = None
+
+    def _has_positions(self) -> bool:
+        """Whether the table of positions can be read. Why it cannot be is said by whoever makes it."""
+        with self._transaction() as cursor:
+            try:
+                cursor.execute(f"SELECT position FROM {self.positions} WHERE 1 = 0")
+                cursor.fetchall()
+            except Exception:  # noqa: BLE001 - each module has errors of its own
+                self._connection.rollback()
+                return False
+            return True
 
     def _move(self, cursor: Any, grant: ShardGrant, before: Offset, position: Offset) -> None:
         """Change the position from `before`. Raises MovedPositionError if it is another one by now, or of a later grant."""

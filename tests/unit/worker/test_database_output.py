@@ -131,6 +131,27 @@ def test_who_was_given_a_topic_made_anew_and_has_not_written_yet_is_asked_again_
         output.position(GRANT._replace(topic_id="before"))
 
 
+def test_who_may_create_nothing_uses_the_table_of_positions_that_is_there(tmp_path: Path) -> None:
+    """As in a database that asks for the right to create before it looks whether there is anything to create."""
+    opened(tmp_path / "db").write_once(records(0), GRANT, None, 1)
+
+    class WithoutRights(database(tmp_path / "db")):  # type: ignore[misc]
+        def connect(self) -> sqlite3.Connection:
+            connection: sqlite3.Connection = super().connect()
+            connection.set_authorizer(
+                lambda action, *_: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_CREATE_TABLE else sqlite3.SQLITE_OK
+            )
+            return connection
+
+    output: DatabaseOutput = WithoutRights()
+    output.open(A)
+    output.write_once(records(1), GRANT, output.position(GRANT), 2)
+    output.positions = "of_another_name"
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+        output.open(A)
+    assert rows(tmp_path / "db") == [0, 1]
+
+
 @pytest.mark.parametrize("method", ["connect", "insert"])
 def test_a_coroutine_can_neither_connect_nor_insert(method: str) -> None:
     async def waits(*_: Any) -> None: ...
