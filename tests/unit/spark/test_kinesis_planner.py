@@ -15,6 +15,7 @@ from shardherd.source.kinesis.pacing import Pace, Share
 from shardherd.source.kinesis.range_reading import read_ranges
 from shardherd.source.kinesis.ranges import RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found
+from shardherd.source.kinesis.shard_reader import NumberError
 from shardherd.spark.kinesis import planner as planning
 from shardherd.spark.kinesis.offsets import KinesisOffsets, ShardOffsets
 from shardherd.spark.kinesis.options import read_options
@@ -339,6 +340,12 @@ def test_while_kinesis_is_away_nothing_is_new(caplog: pytest.LogCaptureFixture) 
         "cannot ask Kinesis for new records, trying on: does not answer",
         "Kinesis answers again",
     ]
+
+
+def test_a_shard_whose_last_record_kinesis_takes_for_none_any_more_is_looked_at_anew() -> None:
+    planner = scripted(Scripted(NumberError("is invalid"), Found(12, 20)))
+    assert planner.latest(BEGUN, once=False) is None
+    assert planner.latest(BEGUN, once=False) == KinesisOffsets("arn@1", {FIRST: ShardOffsets(12, 20)})
 
 
 def test_before_the_first_batch_it_waits_for_kinesis(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from shardherd.source.kinesis.listing import ListedShard, Stream, describe, list
 from shardherd.source.kinesis.pacing import COUNTED, OF_LOOKS, Pace
 from shardherd.source.kinesis.ranges import REMEDY, RecordsLostError, ShardRecords
 from shardherd.source.kinesis.searching import Bounds, Found, Search
-from shardherd.source.kinesis.shard_reader import ShardGoneError
+from shardherd.source.kinesis.shard_reader import NumberError, ShardGoneError
 from shardherd.spark.kinesis.offsets import KinesisOffsets, ShardOffsets
 from shardherd.spark.kinesis.options import EARLIEST, LATEST, KinesisSettings
 
@@ -288,7 +288,8 @@ class KinesisPlanner:
         return self._listed
 
     def _each(self, shards: Mapping[str, object] | list[str], ask: Callable[[str], T]) -> dict[str, T]:
-        """What is answered for each shard, several at once. A shard that vanishes meanwhile is an error of the next look."""
+        """What is answered for each shard, several at once. A shard that vanishes meanwhile is an error of the next look; one
+        whose last record Kinesis takes for none any more is looked at anew."""
         names = list(shards)
         if not names:
             return {}
@@ -296,7 +297,7 @@ class KinesisPlanner:
         def one(shard: str) -> T:
             try:
                 return ask(shard)
-            except ShardGoneError as error:
+            except (ShardGoneError, NumberError) as error:
                 self._listed_at = None
                 raise KinesisUnavailableError(str(error)) from error
 
