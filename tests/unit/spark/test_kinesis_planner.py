@@ -257,6 +257,34 @@ def test_what_was_deleted_before_it_was_read_ends_the_query(
     assert f"up to {numbers[3]}" in caplog.text
 
 
+def test_a_closed_shard_that_was_deleted_to_its_end_before_it_was_read_ends_the_query(
+    kinesis: PlayedKinesis, orders: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(orders, "a", "b", "c")
+    query = Query(kinesis, startingOffsets="earliest", maxOffsetsPerTrigger="1")
+    assert query.batch() == ["a"]
+    split(orders, "orders", FIRST)
+    write(orders, "d")
+    first, *_, last = kinesis.numbers("orders", FIRST)
+    kinesis.trim("orders", FIRST, last + 1)
+    with pytest.raises(RecordsLostError, match=f"shard {FIRST}: the record before {first + 1} is gone"):
+        Query(kinesis, query.log).rest()
+    assert Query(kinesis, query.log, failOnDataLoss="false").rest() == [[], ["d"]]
+    assert f"the record before {first + 1} is gone" in caplog.text
+
+
+def test_a_closed_shard_that_was_read_to_its_last_record_and_deleted_then_ends_nothing(
+    kinesis: PlayedKinesis, orders: Any
+) -> None:
+    write(orders, "a")
+    query = Query(kinesis, startingOffsets="earliest")
+    assert query.rest() == [["a"]]
+    split(orders, "orders", FIRST)
+    write(orders, "b")
+    kinesis.trim("orders", FIRST, kinesis.numbers("orders", FIRST)[-1] + 1)
+    assert query.rest() == [[], ["b"]]
+
+
 def test_a_shard_that_vanishes_unread_ends_the_query(kinesis: PlayedKinesis, orders: Any) -> None:
     write(orders, "a")
     query = Query(kinesis, startingOffsets="earliest")

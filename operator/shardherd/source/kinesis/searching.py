@@ -53,7 +53,7 @@ EMPTY_IN_SEARCH = 2000
 class Found(NamedTuple):
     """The records that come next: first <= number < stop. The first is there; without any, both are the end of the shard.
 
-    With a `gap` the record before the position is gone, and perhaps others before the first.
+    With a `gap` the record before the position is gone, and perhaps others before the first, or the end.
     """
 
     first: int
@@ -162,7 +162,8 @@ class Search:
         records = [each for each in answer.records if each.number >= position]
         if not records:
             if answer.over and shard.end is not None:
-                return Found(shard.end, shard.end)
+                # Nothing proves that there was nothing, if the record before the position is gone as well.
+                return Found(shard.end, shard.end, not proven and seen is None)
             self._readers[shard.id] = _Kept(position, reader, proven or seen is not None, not answer.behind, self._clock())
             return None
         first = records[0].number
