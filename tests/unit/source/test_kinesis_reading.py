@@ -198,6 +198,22 @@ def test_after_a_refusal_of_the_keys_they_are_read_again(orders: Any, kinesis: P
     assert next(given, None) is None
 
 
+@pytest.mark.parametrize("code", ["InvalidSignatureException", "AccessDeniedException", "ResourceNotFoundException"])
+def test_keys_that_were_replaced_are_used_whatever_the_ones_before_were_refused_for(
+    orders: Any, kinesis: PlayedKinesis, code: str
+) -> None:
+    """A secret that was mistyped, an identity without the right, one of an account without this stream: none becomes stale."""
+    keys = [AccessKeys("key", "mistyped")]
+    reading = Kinesis(StreamAccess("orders", REGION, kinesis.url, lambda: keys[-1]))
+    with Stubber(reading.client) as stubber:
+        for _ in range(2):
+            stubber.add_client_error("list_shards", code, "as these keys say", 400)
+        with pytest.raises(KinesisRefusedError, match="as these keys say"):
+            list_shards(reading)
+        keys.append(AccessKeys("key", "corrected"))
+        assert [each.id for each in list_shards(reading)] == [SHARD]
+
+
 def test_keys_that_stay_refused_are_an_error() -> None:
     made: list[Stubber] = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,17 +144,22 @@ def code_of(error: BaseException) -> str:
 
 
 class Kinesis:
-    """Calls one stream, with a new client once access keys are refused. Threads may share it."""
+    """Calls one stream, with a new client once access keys are refused that are stale, or other ones by now. Threads may share
+    it."""
 
     def __init__(self, access: StreamAccess, *, timeout: float = 20.0, client: Any = None) -> None:
         self.access = access
         self._timeout = timeout
         self._client = client
+        self._keys: AccessKeys | None = None
+        """Those that the client has."""
 
     @property
     def client(self) -> Any:
         if self._client is None:
-            self._client = open_client(self.access, timeout=self._timeout)
+            keys = self._keys = None if self.access.keys is None else self.access.keys()
+            given = None if self.access.keys is None else lambda: keys
+            self._client = open_client(replace(self.access, keys=given), timeout=self._timeout)
         return self._client
 
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -164,12 +169,22 @@ class Kinesis:
         """
         try:
             return self._asked(operation, arguments)
-        except _StaleCredentialsError:
+        except Exception as error:
+            refused = isinstance(error, KinesisRefusedError) or code_of(error) in GONE
+            if not isinstance(error, _StaleCredentialsError) and not (refused and self._were_replaced()):
+                raise
             self._client = None  # made anew, it reads the access keys again
         try:
             return self._asked(operation, arguments)
         except _StaleCredentialsError as error:
             raise self._refused(operation, error) from error.__cause__
+
+    def _were_replaced(self) -> bool:
+        """Whether the access keys are others by now: what these were refused, the new ones may be allowed."""
+        try:
+            return self.access.keys is not None and self.access.keys() != self._keys
+        except KinesisRefusedError:
+            return False
 
     def _asked(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from botocore.exceptions import (
