@@ -125,6 +125,22 @@ def with_hash_key(digits: bytes) -> bytes:
     return sealed(b"\x0a\x01a" + b"\x12" + size + digits + b"\x1a\x07\x08\x00\x10\x00\x1a\x01x")
 
 
+def test_that_records_are_left_out_is_told_once_for_each_shard(caplog: pytest.LogCaptureFixture) -> None:
+    low, high = (0, 2**127 - 1), (2**127, 2**128 - 1)
+    data = aggregated(("k", b"low", "0"), ("k", b"high", str(2**127)), ("k", b"higher", str(2**128 - 1)))
+    for number in ("1", "2"):
+        for shard, hashes in (
+            ("orders/told of-low", low),
+            ("orders/told of-high", high),
+            ("orders/told of-all", (0, 2**128 - 1)),
+        ):
+            rows_of([Record(number, "a", data, ARRIVED)], hashes, shard)
+    assert [each.getMessage().partition(", as")[0] for each in caplog.records] == [
+        "shard orders/told of-low, record 1 is an aggregated one: 2 of its 3 records are left out",
+        "shard orders/told of-high, record 1 is an aggregated one: 1 of its 3 records are left out",
+    ]
+
+
 def test_the_largest_hash_key_is_one() -> None:
     largest = str(2**128 - 1)
     assert user_records(with_hash_key(largest.encode())) == [UserRecord(0, "a", largest, b"x")]

@@ -17,6 +17,9 @@ from shardherd.source.kinesis.shard_reader import Record
 
 log = logging.getLogger(__name__)
 
+_told: set[str] = set()
+"""The shards of this process of which was told that records are left out."""
+
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
@@ -44,12 +47,26 @@ def rows_of(records: Sequence[Record], hashes: tuple[int, int] | None, shard: st
             log.warning("shard %s, record %s looks aggregated and is read as it is: %s", shard, each.sequence, error)
             rows.append(each)
             continue
-        rows += [
-            Record(each.sequence, user.key, user.data, each.arrived, user.sub)
-            for user in users
-            if hashes is None or belongs(user, hashes)
-        ]
+        ours = [user for user in users if hashes is None or belongs(user, hashes)]
+        if len(ours) < len(users):
+            _tell_of_others(shard, each, len(users) - len(ours), len(users))
+        rows += [Record(each.sequence, user.key, user.data, each.arrived, user.sub) for user in ours]
     return rows
+
+
+def _tell_of_others(shard: str, record: Record, others: int, of: int) -> None:
+    """Once for each shard. Only a producer that knows of shards sends them again, and who wrote this is not known."""
+    if shard not in _told:
+        _told.add(shard)
+        log.warning(
+            "shard %s, record %s is an aggregated one: %d of its %d records are left out, as their hash keys are other shards'."
+            " The Kinesis Producer Library sends such records again after a split or a merge. Who aggregates otherwise must put"
+            " only records of one shard together, or these are lost. It is told once for a shard",
+            shard,
+            record.sequence,
+            others,
+            of,
+        )
 
 
 def batch_of(rows: Sequence[Record], shard: str, columns: Sequence[str]) -> pa.RecordBatch:
