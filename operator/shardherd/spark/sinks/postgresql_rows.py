@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from shardherd.spark.running_batch import BatchRange
 from shardherd.spark.sinks.positions import Pending
@@ -27,6 +28,10 @@ NUL = "\0"
 
 IDLE_LIMIT = "60s"
 """How long the server waits for a client that is paused between two statements: it holds the locks of its positions."""
+
+KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+"""After a minute a server is taken for gone that has vanished without a word, as by a failover; by itself Linux waits for two
+hours for what it said that it has."""
 
 MOVE = (
     "UPDATE {positions} SET position = %(stop)s, epoch = %(epoch)s, written_at = now()"
@@ -63,10 +68,16 @@ class CopyJob:
 
 def connected(conninfo: str) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection that the server ends if we stand still within a transaction."""
-    connection = psycopg.connect(conninfo, application_name="shardherd")
+    connection = psycopg.connect(settings(conninfo))
     connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(IDLE_LIMIT))
     connection.commit()
     return connection
+
+
+def settings(conninfo: str) -> str:
+    """The same, with our name, and with how a server that has vanished is noticed, unless it says that itself."""
+    said = conninfo_to_dict(conninfo)
+    return make_conninfo(conninfo, application_name="shardherd", **{k: v for k, v in KEEPALIVES.items() if k not in said})
 
 
 def name_of(table: str) -> sql.Identifier:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
-from shardherd.spark.sinks.postgresql_rows import TextRefusedError, csv_of
+from shardherd.spark.sinks.postgresql_rows import TextRefusedError, csv_of, settings
 
 FIRST_SECOND = -62_135_596_800_000_000
 """Microseconds from 0001-01-01 00:00:00 to 1970."""
@@ -56,3 +57,25 @@ def test_a_text_with_a_character_that_postgresql_has_not_is_refused_with_its_col
 def test_a_result_of_a_cell_has_no_record_that_could_be_named() -> None:
     with pytest.raises(TextRefusedError, match=r"has a text with the character U\+0000, which no text"):
         csv_of(pa.record_batch({"key": ["\0"]}), ("key",))
+
+
+def test_a_server_that_has_vanished_is_noticed_within_a_minute_unless_the_user_wants_it_otherwise() -> None:
+    assert conninfo_to_dict(settings("postgresql://ann:p%40ss@one:5432,two:5433/clicks?target_session_attrs=read-write")) == {
+        "user": "ann",
+        "password": "p@ss",
+        "host": "one,two",
+        "port": "5432,5433",
+        "dbname": "clicks",
+        "target_session_attrs": "read-write",
+        "application_name": "shardherd",
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+    }
+    assert conninfo_to_dict(settings("host=db keepalives_idle=600")) == {
+        "host": "db",
+        "application_name": "shardherd",
+        "keepalives_idle": "600",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+    }
