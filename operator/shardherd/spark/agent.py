@@ -311,8 +311,7 @@ class Agent(ConsumerRun[Tracker]):
         if self._bounds is None or over:
             return False
         positions = self.tracker.positions()
-        held_up = self.tracker.paused or self.session.too_silent
-        return self._bounds.unread(positions) or (held_up and self._bounds.left(positions))
+        return self._bounds.unread(positions) or (self.held_up and self._bounds.left(positions))
 
     def _available(self, end_offsets: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
         """How many records each shard that may be read has up to these ends, if it has any; 1 where nothing counts them."""

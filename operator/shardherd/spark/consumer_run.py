@@ -74,6 +74,11 @@ class ConsumerRun(Generic[T]):
         return bool(self.session.over)
 
     @property
+    def held_up(self) -> bool:
+        """Whether nothing may be begun for now: it is paused, or the coordinator has been silent for too long."""
+        return self.session.ledger.paused or self.session.too_silent
+
+    @property
     def acknowledged_at(self) -> float | None:
         """When the last heartbeat that was answered had been sent; None before the first."""
         return self.session.acknowledged_at

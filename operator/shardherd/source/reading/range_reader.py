@@ -65,10 +65,9 @@ def read_ranges(
     A range may end in offsets that hold no record (compacted, aborted, or a transaction's marker): it is complete when its end
     was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
     more are a RangeLostError, or a warning without `fail_on_data_loss`, as is then a topic that is not there for STALL_TIMEOUT.
-    Raises CorruptRecordsError, SourceRefusedError, and
-    BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard, and so does what
-    `decode` raises. `fetch_bytes` bounds the memory of Kafka's answers.
-    `marks` are what must hold of the logs; a log of which one does not hold has lost records.
+    Raises CorruptRecordsError, SourceRefusedError, and BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names
+    the shard, and so does what `decode` raises. `fetch_bytes` bounds the memory of Kafka's answers. `marks` are what must hold
+    of the logs; a log of which one does not hold has lost records.
     """
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}

@@ -325,8 +325,7 @@ class CellAgent(ConsumerRun[CellLedger]):
 
     def unread(self, reader: CellReader, start: Offsets) -> bool:
         """Whether a query with Trigger.AvailableNow must not end yet, although there was nothing to hand out just now."""
-        held_up = self.ledger.paused or self.session.too_silent
-        if reader.bounds is None or not held_up or self._to_stop(reader.cell):
+        if reader.bounds is None or not self.held_up or self._to_stop(reader.cell):
             return False
         places = ((self._place(reader, start, shard), end) for shard, end in reader.bounds.items())
         return any(place is not None and place < end for place, end in places)
